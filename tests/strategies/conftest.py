@@ -13,7 +13,13 @@ from blockwright import ir
 from blockwright.analysis import check_well_formed
 from blockwright.build import build
 from blockwright.schedule import RECORDS, Schedule, Trace
-from blockwright.strategies import STRATEGIES, StrategyResult, apply_strategies
+from blockwright.strategies import (
+    STRATEGIES,
+    Refused,
+    Strategy,
+    StrategyResult,
+    apply_strategies,
+)
 from blockwright.strategies.multiversion import chosen_at_entry
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
@@ -23,8 +29,13 @@ MACHINE = Target("x86-64-v3", num_threads=2)
 
 def refusal(rule: str, func: ir.PrimFunc) -> str:
     """Why a rule does not take a program; "" when it does."""
-    (found,) = (r for r in STRATEGIES if r.name == rule)
-    return found.refuses(func, MACHINE)
+    facts = strategy_named(rule).match(func, MACHINE)
+    return facts.reason if isinstance(facts, Refused) else ""
+
+
+def strategy_named(name: str) -> Strategy[Any, Any]:
+    (found,) = (s for s in STRATEGIES if s.name == name)
+    return found
 
 
 def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> StrategyResult:
@@ -33,6 +44,8 @@ def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> StrategyRe
     assert result.strategy == rule, (result.strategy, result.note)
     assert "gave up" not in result.note
     assert not result.faults, result.faults
+    assert result.plan is not None
+    assert strategy_named(rule).plan_from_json(result.plan.to_json()) == result.plan
     check_well_formed(result.func)
     usual, *others = (replayed(func, t) for t in (result.trace, *(t for _, t in result.variants)))
     conditions = [when for when, _ in result.variants]

@@ -13,7 +13,7 @@ from blockwright.script.compute import Program
 from blockwright.strategies import CONSTANT_PARAMS, apply_strategies
 from blockwright.strategies.cpu.register_tiling import RowTile, row_tiles
 from blockwright.strategies.multiversion import chosen_at_entry
-from blockwright.strategies.strategy import Strategy, Variant, try_strategies
+from blockwright.strategies.strategy import Plan, Strategy, try_strategies
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 
@@ -127,14 +127,22 @@ def test_there_is_nothing_to_choose_for_rows_that_are_known_or_many(rows: ir.Exp
 
 
 def test_a_variant_that_is_refused_is_left_out() -> None:
-    def apply(sch: Schedule, target: Target) -> None:
-        sch.parallel(sch.get_loops("D")[0])
+    class Outermost(Plan, frozen=True):
+        block: str = "D"
 
-    def refused(sch: Schedule, target: Target) -> None:
-        sch.parallel(sch.get_loops("C")[-1])  # a reduction
+    def apply(sch: Schedule, target: Target, plan: Outermost) -> None:
+        loops = sch.get_loops(plan.block)
+        sch.parallel(loops[-1] if plan.block == "C" else loops[0])  # the last one reduces
 
-    variants = [Variant(ir.LT(N, ir.const(9, "int64")), work) for work in (refused, apply)]
-    rule = Strategy("outermost", lambda *_: "", apply, variants=lambda *_: variants)
+    variants = [(ir.LT(N, ir.const(9, "int64")), Outermost(block)) for block in "CD"]
+    rule = Strategy(
+        "outermost",
+        lambda func, _: func,
+        apply,
+        Outermost,
+        lambda *_: [Outermost()],
+        variants=lambda *_: variants,
+    )
     result = try_strategies([rule], product(N), WIDE)
     assert "strategy outermost, where n < 9, gave up: [BW317]" in result.note
     assert len(result.variants) == len(choices(result.func)) - 1 == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,15 +12,20 @@ from blockwright import ir
 from blockwright.schedule import Schedule
 from blockwright.script.compute import Program
 from blockwright.strategies import STRATEGIES
-from blockwright.strategies.strategy import Strategy, Variant, try_strategies
+from blockwright.strategies.strategy import NoDecision, Plan, Strategy, SumPlan, try_strategies
 from blockwright.support.codes import CODES
 from blockwright.target import Target
 
 torch = pytest.importorskip("torch")
 
 
-def broken(sch: Schedule, target: Target) -> None:
+def broken(sch: Schedule, target: Target, plan: Plan) -> None:
     raise IndexError("tuple index out of range")
+
+
+def broken_for_some(sch: Schedule, target: Target, plan: Plan) -> None:
+    if plan != NoDecision():
+        raise IndexError("tuple index out of range")
 
 
 def doubled() -> ir.PrimFunc:
@@ -27,19 +34,26 @@ def doubled() -> ir.PrimFunc:
     return p.finish([p.compute("Y", (8, 4), lambda i, j: x[i, j] + x[i, j])])
 
 
-def refuses_by_fault(func: ir.PrimFunc, target: Target) -> str:
+def match_by_fault(func: ir.PrimFunc, target: Target) -> ir.PrimFunc:
     raise KeyError("n")
 
 
-@pytest.mark.parametrize("strategy", [
-    Strategy("faulty", lambda *_: "", broken),
-    Strategy("faulty", refuses_by_fault, broken),
-    Strategy("faulty", lambda *_: "", lambda *_: None,
-         variants=lambda *_: [Variant(ir.const(True, "bool"), broken)]),
-], ids=["apply", "refuses", "variant"])  # fmt: skip
-def test_the_next_rule_takes_the_program(strategy: Strategy) -> None:
-    found = try_strategies([strategy, *STRATEGIES], doubled(), Target("native"))
-    assert found.strategy == ("faulty" if strategy.apply is not broken else "elementwise")
+def matches(func: ir.PrimFunc, target: Target) -> ir.PrimFunc:
+    return func
+
+
+SOME = [(ir.const(True, "bool"), SumPlan(split_unknown=True))]
+FAULTY: dict[str, Strategy[Any, Any]] = {
+    "apply": Strategy("faulty", matches, broken),
+    "match": Strategy("faulty", match_by_fault, broken),
+    "variant": Strategy("faulty", matches, broken_for_some, variants=lambda *_: SOME),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTY)
+def test_the_next_strategy_takes_the_program(kind: str) -> None:
+    found = try_strategies([FAULTY[kind], *STRATEGIES], doubled(), Target("native"))
+    assert found.strategy == ("faulty" if kind == "variant" else "elementwise")
     ((name, fault),) = found.faults
     assert name == "faulty"
     assert "test_strategy_faults.py:" in fault
@@ -47,7 +61,7 @@ def test_the_next_rule_takes_the_program(strategy: Strategy) -> None:
 
 
 def test_a_compilation_goes_on_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    strategies = (Strategy("faulty", lambda *_: "", broken), *STRATEGIES)
+    strategies = (FAULTY["apply"], *STRATEGIES)
     monkeypatch.setattr("blockwright.strategies.STRATEGIES", strategies)
     x = torch.randn(8, 40)
     with pytest.warns(bw.BlockwrightWarning, match="BW645.*faulty") as told:

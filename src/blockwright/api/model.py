@@ -130,6 +130,8 @@ class CompiledModel(Executable):
                 parts.append(f"# {name}: strategy {func.attrs.get('schedule_strategy')}")
                 refusals = self.context.refusals.get(name, ())
                 parts += [f"#   not {name}: {reason}" for name, reason in refusals]
+                if name in self.context.plans:
+                    parts.append(f"#   plan: {self.context.plans[name].to_json()}")
                 notes = (n for n in self.context.notes if n.startswith(f"{name}: "))
                 parts += [f"#   {note}" for note in notes]
                 parts.append(trace.as_python())

@@ -38,7 +38,7 @@ def passes(*entries: str) -> tuple[tuple[str, Pass], ...]:
     return tuple(result)
 
 
-_TOLD = ("traces", "variants", "refusals", "notes", "decisions")
+_TOLD = ("traces", "plans", "variants", "refusals", "notes", "decisions")
 """Attributes of a context to which passes append; restored if a pass overflows the stack."""
 
 
@@ -50,6 +50,7 @@ class PassContext:
         options: option name → value (`effort`, `sanitize`, …).
         instruments: called after every pass with (name, module before, module after).
         traces: kernel name → schedule trace, filled by the scheduling stage.
+        plans: kernel name → the plan of its strategy, for strategies that decide something.
         variants: kernel name → (condition on its sizes, trace) pairs. A call runs the schedule of
             the first condition that holds, or the one of `traces` if none does.
         refusals: kernel name → (strategy, reason) for each strategy that rejected the kernel before
@@ -74,6 +75,7 @@ class PassContext:
         self.options: dict[str, Any] = dict(options or {})
         self.instruments = list(instruments)
         self.traces: dict[str, Any] = {}
+        self.plans: dict[str, Any] = {}
         self.variants: dict[str, tuple[tuple[ir.Expr, Any], ...]] = {}
         self.refusals: dict[str, tuple[tuple[str, str], ...]] = {}
         self.notes: list[str] = []

@@ -29,6 +29,7 @@ from blockwright.strategies import (
     AWAY_PARAMS,
     COLD_PARAMS,
     CONSTANT_PARAMS,
+    NoDecision,
     StrategyResult,
     apply_strategies,
 )
@@ -67,6 +68,8 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         functions[name] = result.func.replace(attrs=attrs)
         ctx.traces[name] = result.trace
         ctx.refusals[name] = result.refusals
+        if result.plan not in (None, NoDecision()):
+            ctx.plans[name] = result.plan
         if result.variants:
             ctx.variants[name] = result.variants
         if result.note:

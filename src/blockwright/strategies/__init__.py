@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from blockwright import ir
 from blockwright.strategies.match.blocks import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
-from blockwright.strategies.strategy import Strategy, StrategyResult, try_strategies
+from blockwright.strategies.strategy import (
+    NoDecision,
+    Plan,
+    Refused,
+    Strategy,
+    StrategyResult,
+    apply_plan,
+    try_strategies,
+)
 from blockwright.support.registry import load
 from blockwright.support.stack import deep
 from blockwright.target import Target
@@ -28,7 +37,7 @@ _FILES = (
 )
 """Files of the strategies, in the order in which they are tried."""
 
-STRATEGIES: tuple[Strategy, ...] = tuple(
+STRATEGIES: tuple[Strategy[Any, Any], ...] = tuple(
     load("blockwright.strategies", f"{file}.STRATEGY")[1] for file in _FILES
 )
 
@@ -49,7 +58,7 @@ def strategy_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()
         if rule.name in disabled:
             continue
         with suppress(Exception):  # a strategy that raises does not match
-            if not deep(rule.refuses)(func, target):
+            if not isinstance(deep(rule.match)(func, target), Refused):
                 return rule.name
     return ""
 
@@ -59,8 +68,12 @@ __all__ = [
     "COLD_PARAMS",
     "CONSTANT_PARAMS",
     "STRATEGIES",
+    "NoDecision",
+    "Plan",
+    "Refused",
     "Strategy",
     "StrategyResult",
+    "apply_plan",
     "apply_strategies",
     "strategy_for",
 ]

@@ -1,15 +1,23 @@
 """Schedule strategies: their interface, and the driver that tries them in order.
 
-A strategy looks at one tensor program and either schedules it or returns the reason why it does not
-apply. It uses schedule primitives only, so every decision is in the trace and can be printed,
-changed and replayed.
+A strategy matches a tensor program, proposes plans for it, best first, and schedules it by one:
+
+    match(program, target) → facts, or the reason why the strategy does not apply
+    plans(facts, target)   → records of named decisions, ranked by the cost model
+    apply(schedule, target, plan)
+
+Without tuning, the first plan is used. A plan is a value: it can be printed, stored as JSON,
+changed, and given to `apply_plan`. `apply` uses schedule primitives only, so the trace shows what
+the plan led to.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -22,34 +30,104 @@ from blockwright.support.stack import deep, has_room
 from blockwright.target import Target
 
 
-class Variant(msgspec.Struct, frozen=True):
-    """Another schedule of a program, for the sizes that satisfy the condition `when`."""
+class Plan(msgspec.Struct, frozen=True):
+    """Named decisions of a strategy for one program.
 
-    when: ir.Expr
-    apply: Callable[[Schedule, Target], None]
+    Subclasses are frozen records of numbers, names and other such records.
+    """
+
+    def to_json(self) -> str:
+        """The decisions as a JSON object; `Strategy.plan_from_json` reads it."""
+        return msgspec.json.encode(self).decode()
 
 
-def _none(func: ir.PrimFunc, target: Target) -> Sequence[Variant]:
+class NoDecision(Plan, frozen=True):
+    """The plan of a strategy that has one schedule for a program."""
+
+
+class SumPlan(Plan, frozen=True):
+    """The plan of a strategy that only decides how to sum.
+
+    Attributes:
+        split_unknown: whether sums of unknown length are split into blocks.
+    """
+
+    split_unknown: bool = False
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The reason why a strategy does not apply to a program."""
+
+    reason: str
+
+
+Facts = TypeVar("Facts")
+P = TypeVar("P", bound=Plan)
+
+
+def facts_unless(
+    why_not: Callable[[ir.PrimFunc, Target], str],
+) -> Callable[[ir.PrimFunc, Target], ir.PrimFunc | Refused]:
+    """The `match` of a strategy whose facts are the program itself.
+
+    `why_not` returns the reason against it; "" if there is none.
+    """
+
+    def match(func: ir.PrimFunc, target: Target) -> ir.PrimFunc | Refused:
+        reason = why_not(func, target)
+        return Refused(reason) if reason else func
+
+    return match
+
+
+def _first(facts: Any, target: Target) -> Iterable[Any]:
+    return (NoDecision(),)
+
+
+def sum_plans(facts: Any, target: Target) -> Iterable[SumPlan]:
+    """Sums of known length are split where that pays; others are added in order."""
+    return (SumPlan(),)
+
+
+def _none(facts: Any, target: Target) -> Sequence[Any]:
     return ()
 
 
-class Strategy(msgspec.Struct, frozen=True):
+class Strategy(msgspec.Struct, Generic[Facts, P], frozen=True):
     """A named schedule strategy.
 
     Attributes:
         name: for traces, notes and `disabled_strategies`.
-        refuses: returns the reason why the program does not match; "" if it does.
-        apply: schedules the program in place.
+        match: returns facts about a program that it can schedule; `Refused` for others.
+        apply: schedules a program in place by a plan.
+        plan: the type of its plans.
+        plans: plans for a program, the one that the cost model prefers first.
         note: text for the user when the strategy was used; "" for none.
-        variants: other schedules for some sizes. The first one whose condition holds at a call is
-            run; the schedule of `apply` serves all other sizes.
+        variants: plans for some sizes, each with its condition. The first one whose condition holds
+            at a call is run; the first of `plans` serves all other sizes.
     """
 
     name: str
-    refuses: Callable[[ir.PrimFunc, Target], str]
-    apply: Callable[[Schedule, Target], None]
+    match: Callable[[ir.PrimFunc, Target], Facts | Refused]
+    apply: Callable[[Schedule, Target, P], None]
+    plan: type[P] = NoDecision  # type: ignore[assignment]
+    plans: Callable[[Facts, Target], Iterable[P]] = _first
     note: str = ""
-    variants: Callable[[ir.PrimFunc, Target], Sequence[Variant]] = _none
+    variants: Callable[[Facts, Target], Sequence[tuple[ir.Expr, P]]] = _none
+
+    def plan_from_json(self, text: str) -> P:
+        """Read a plan that `Plan.to_json` wrote.
+
+        Raises: ScheduleError BW340: the text is no plan of this strategy.
+        """
+        try:
+            return msgspec.json.decode(text, type=self.plan)
+        except msgspec.MsgspecError as error:
+            raise ScheduleError(
+                f"not a plan of strategy {self.name}: {error}",
+                code="BW340",
+                help=f"write it with to_json of a {self.plan.__name__}",
+            ) from None
 
 
 class StrategyResult(msgspec.Struct, frozen=True):
@@ -57,6 +135,7 @@ class StrategyResult(msgspec.Struct, frozen=True):
 
     Attributes:
         strategy: name of the strategy that scheduled it.
+        plan: the decisions; None for programs without a strategy.
         trace: of the schedule for all sizes without a variant.
         note: text for the user.
         variants: conditions on sizes, each with the trace of its schedule.
@@ -68,6 +147,7 @@ class StrategyResult(msgspec.Struct, frozen=True):
     func: ir.PrimFunc
     strategy: str
     trace: Trace
+    plan: Plan | None = None
     note: str = ""
     variants: tuple[tuple[ir.Expr, Trace], ...] = ()
     refusals: tuple[tuple[str, str], ...] = ()
@@ -83,7 +163,9 @@ class _Asked(msgspec.Struct):
 
 
 @deep
-def try_strategies(rules: Sequence[Strategy], func: ir.PrimFunc, target: Target) -> StrategyResult:
+def try_strategies(
+    rules: Sequence[Strategy[Any, Any]], func: ir.PrimFunc, target: Target
+) -> StrategyResult:
     """Schedule the program with the first strategy that matches it.
 
     If the checker rejects a step of a matching strategy, the note says so, and the next strategy is
@@ -95,13 +177,9 @@ def try_strategies(rules: Sequence[Strategy], func: ir.PrimFunc, target: Target)
         return StrategyResult(func, "empty", Schedule(func).trace)
     asked = _Asked()
     for rule in rules:
-        try:
+        result = None
+        with _recorded(asked, rule):
             result = _tried(rule, func, target, asked)
-        except Exception as error:
-            if isinstance(error, RecursionError) and not has_room():
-                raise  # not a bug in the strategy: it is retried with a larger stack
-            asked.faults.append((rule.name, _fault(error)))
-            result = None
         if result is not None:
             return result
     sch = Schedule(func)
@@ -109,32 +187,77 @@ def try_strategies(rules: Sequence[Strategy], func: ir.PrimFunc, target: Target)
     return _result(asked, sch.func, "unscheduled", sch.trace)
 
 
-def _tried(
-    rule: Strategy, func: ir.PrimFunc, target: Target, asked: _Asked
-) -> StrategyResult | None:
-    """Try one strategy; None if it does not schedule the program, with the reason in `asked`."""
-    if reason := rule.refuses(func, target):
-        asked.refusals.append((rule.name, reason))
-        return None
-    sch = _scheduled(func, rule.apply, target, f"strategy {rule.name}", asked.notes)
-    if sch is None:
-        return None
-    notes = [rule.note] if rule.note else []
-    others: list[tuple[ir.Expr, Schedule]] = []
+def apply_plan(
+    strategy: Strategy[Any, P], func: ir.PrimFunc, target: Target, plan: P
+) -> StrategyResult:
+    """Schedule a program by a given plan of a strategy.
+
+    Raises: ScheduleError: a step is rejected; the plan does not fit the program or the target.
+    """
+    sch = Schedule(func)
+    strategy.apply(sch, target, plan)
+    return StrategyResult(sch.func, strategy.name, sch.trace, plan, strategy.note)
+
+
+@contextmanager
+def _recorded(asked: _Asked, rule: Strategy[Any, Any]) -> Generator[None, None, None]:
+    """Record an exception as a fault of the strategy; a small stack is the driver's matter."""
     try:
-        for variant in rule.variants(func, target):
-            name = f"strategy {rule.name}, where {variant.when!r},"
-            other = _scheduled(func, variant.apply, target, name, notes)
-            others += [] if other is None else [(variant.when, other)]
+        yield
     except Exception as error:
         if isinstance(error, RecursionError) and not has_room():
-            raise
+            raise  # not a bug in the strategy: it is retried with a larger stack
         asked.faults.append((rule.name, _fault(error)))
-    result = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
+
+
+def _tried(
+    rule: Strategy[Any, Any], func: ir.PrimFunc, target: Target, asked: _Asked
+) -> StrategyResult | None:
+    """Try one strategy; None if it does not schedule the program, with the reason in `asked`."""
+    facts = rule.match(func, target)
+    if isinstance(facts, Refused):
+        asked.refusals.append((rule.name, facts.reason))
+        return None
+    name = f"strategy {rule.name}"
+    with _given_up(name, asked.notes):
+        plan = next(iter(rule.plans(facts, target)))
+        sch = Schedule(func)
+        rule.apply(sch, target, plan)
+        return _with_variants(rule, func, facts, target, asked, (sch, plan))
+    return None
+
+
+def _with_variants(
+    rule: Strategy[Any, Any],
+    func: ir.PrimFunc,
+    facts: Any,
+    target: Target,
+    asked: _Asked,
+    first: tuple[Schedule, Plan],
+) -> StrategyResult:
+    """The scheduled program, with a version for each variant whose steps are accepted."""
+    main, plan = first
+    notes = [rule.note] if rule.note else []
+    others: list[tuple[ir.Expr, Schedule]] = []
+    with _recorded(asked, rule):
+        for when, other in rule.variants(facts, target):
+            with _given_up(f"strategy {rule.name}, where {when!r},", notes):
+                sch = Schedule(func)
+                rule.apply(sch, target, other)
+                others.append((when, sch))
+    result = chosen_at_entry(main.func, [(when, sch.func) for when, sch in others])
     asked.notes += notes
-    return _result(
-        asked, result, rule.name, sch.trace, tuple((when, other.trace) for when, other in others)
-    )
+    traces = tuple((when, sch.trace) for when, sch in others)
+    return _result(asked, result, rule.name, main.trace, plan, traces)
+
+
+@contextmanager
+def _given_up(name: str, notes: list[str]) -> Generator[None, None, None]:
+    """Note a step that the checker rejects instead of raising."""
+    try:
+        yield
+    except ScheduleError as error:
+        notes.append(f"{name} gave up: [{error.code}] {error.message.splitlines()[0]}")
 
 
 def _result(
@@ -142,12 +265,14 @@ def _result(
     func: ir.PrimFunc,
     rule: str,
     trace: Trace,
+    plan: Plan | None = None,
     variants: tuple[tuple[ir.Expr, Trace], ...] = (),
 ) -> StrategyResult:
     return StrategyResult(
         func,
         rule,
         trace,
+        plan,
         "; ".join(asked.notes),
         variants,
         tuple(asked.refusals),
@@ -163,20 +288,3 @@ def _fault(error: Exception) -> str:
     place = ", ".join(f"{'/'.join(file.parts[-2:])}:{line}" for file, line in lines)
     text = str(error).splitlines()[0] if str(error) else ""
     return f"{type(error).__name__} at {place}: {text}".rstrip(": ")
-
-
-def _scheduled(
-    func: ir.PrimFunc,
-    apply: Callable[[Schedule, Target], None],
-    target: Target,
-    name: str,
-    notes: list[str],
-) -> Schedule | None:
-    """Schedule the program; None, with a note, if the checker rejects a step."""
-    sch = Schedule(func)
-    try:
-        apply(sch, target)
-    except ScheduleError as error:
-        notes.append(f"{name} gave up: [{error.code}] {error.message.splitlines()[0]}")
-        return None
-    return sch

@@ -53,7 +53,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
     position_of,
 )
-from blockwright.strategies.strategy import Strategy
+from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -68,7 +68,7 @@ _TILES_OF_TASK = 4  # row tiles per task from which packing K pays
 _ROWS_OF_TASK = 128  # rows per task for which packing each kv block pays
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     result, at = _roles(func)
     if len(at) != 2:
         return f"{len(at)} contractions instead of two"
@@ -109,7 +109,7 @@ def _no_pieces(
     return ""
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     blocks = _parts(sch)
     scores, product = blocks.scores, blocks.product
     inlined = _inlined(sch, blocks.before, scores)
@@ -179,7 +179,7 @@ def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[Bloc
     The operands of a product of a buffer with itself would be indistinguishable; K is then a copy.
     """
     result = contraction_of(node(sch, scores))
-    assert result is not None  # `refuses` checked it
+    assert result is not None  # `why_not` checked it
     made_by = {node(sch, h).writes[0].buffer: h for h in before}
 
     def source(buffer: ir.Buffer) -> ir.Buffer:
@@ -250,7 +250,7 @@ def _put_together(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
 def _size_of_head(sch: Schedule, product: BlockRV) -> int:
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
-    assert facts is not None  # `refuses` checked it
+    assert facts is not None  # `why_not` checked it
     head = extent_of(block, facts.n)
     assert head is not None
     return head
@@ -266,7 +266,7 @@ def _whole_vectors(
     slices = _slices(sch, product, width) if width < head else None
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
-    assert facts is not None  # `refuses` checked it
+    assert facts is not None  # `why_not` checked it
     (axis,) = facts.n
     padding = [1] * len(block.iter_vars)
     padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
@@ -282,7 +282,7 @@ def _slices(sch: Schedule, product: BlockRV, width: int) -> BlockRV:
     """
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
-    assert facts is not None  # `refuses` checked it
+    assert facts is not None  # `why_not` checked it
     copy = sch.reindex(product, ("read", position_of(facts.b, block.reads)))
     *batch, column, key = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
     slices = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
@@ -438,4 +438,4 @@ def _product_tile(
     vector_rows(sch, out, lanes)
 
 
-STRATEGY = Strategy("attention", refuses, apply)
+STRATEGY = Strategy("attention", facts_unless(why_not), apply)

@@ -60,7 +60,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Strategy
+from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -146,14 +146,16 @@ def planes_of(block: ir.Block) -> Planes | str:
     )
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
-    reason = gemm.refuses(func, target)
+def why_not(func: ir.PrimFunc, target: Target) -> str:
+    reason = gemm.why_not(func, target)
     if reason:
         return reason
     products = [b for b in leaf_blocks(func) if contraction_of(b) is not None]
     if len(products) != 1:
         return f"{len(products)} contractions instead of one"
     (block,) = products
+    if len({r.buffer.dtype for r in (*block.reads, *block.writes)}) > 1:
+        return "operands and result do not share one type"
     roles = planes_of(block)
     if isinstance(roles, str):
         return roles
@@ -192,7 +194,7 @@ def _lines(target: Target, block: ir.Block, roles: Planes) -> float:
     return depth / (extent_of(block, near) or 1)
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     before, (block,), behind = gemm.parts(sch)
     kept = gemm.inline_producers(sch, before, [block])
     for handle in behind[:-1]:
@@ -435,4 +437,4 @@ def _read(
     return total
 
 
-STRATEGY = Strategy("conv_nchw", refuses, apply)
+STRATEGY = Strategy("conv_nchw", facts_unless(why_not), apply)

@@ -47,7 +47,7 @@ from blockwright.strategies.match.blocks import (
     stride,
 )
 from blockwright.strategies.match.sliding_window import NEAR, Sliding, shape_of, sliding_of
-from blockwright.strategies.strategy import Strategy
+from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -55,7 +55,7 @@ _PIECE = 16  # fewest steps per piece of a long sum
 _PIECES = 64  # most pieces of a long sum
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     result = leaf_blocks(func)
     sliding = [b for b in result if not is_spatial(b)]
     if not sliding:
@@ -80,7 +80,7 @@ def _is_long(block: ir.Block, facts: Sliding) -> bool:
     return sums_floats(block) and (extent_of(block, facts.still) or LONGEST + 1) > LONGEST
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     handles = sch.get_child_blocks(sch.get_block("root"))
     parts = [h for h in handles if not is_spatial(block_of(sch, h))]
     if len(parts) == 1:
@@ -362,4 +362,4 @@ def _write_out(
         sch.vectorize(last)
 
 
-STRATEGY = Strategy("depthwise_pool", refuses, apply)
+STRATEGY = Strategy("depthwise_pool", facts_unless(why_not), apply)

@@ -21,7 +21,7 @@ from blockwright.strategies.cpu.inline import (
 from blockwright.strategies.cpu.nontemporal import stream
 from blockwright.strategies.cpu.transpose import stored_order, turn
 from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
-from blockwright.strategies.strategy import Strategy
+from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -29,7 +29,7 @@ _TYPICAL = 256  # elements assumed for an axis of unknown length
 _MIN_TASK = 2048  # elements below which dispatching a task costs more than it saves
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     result = leaf_blocks(func)
     if not result:
         return "no blocks directly under the root"
@@ -38,7 +38,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")))
     handles = push_into_parts(sch, handles)
     for handle in handles:
@@ -206,4 +206,4 @@ def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> LoopRV:
     return loop
 
 
-STRATEGY = Strategy("elementwise", refuses, apply)
+STRATEGY = Strategy("elementwise", facts_unless(why_not), apply)

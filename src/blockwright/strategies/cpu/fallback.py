@@ -28,18 +28,18 @@ from blockwright.strategies.cpu.register_tiling import RegisterTile, dot_tile
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
 from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
 from blockwright.strategies.match.vector_axes import VectorAxis, axes_of, neighbours
-from blockwright.strategies.strategy import Strategy
+from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _DOT_ROWS = 4  # rows of the operand held in registers, per dot-product tile
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     return "" if leaf_blocks(func) else "no blocks directly under the root"
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     for handle in sch.get_child_blocks(sch.get_block("root")):
         for way in _ways(sch, handle, target):
             stages = len(sch.history)
@@ -280,5 +280,8 @@ def _share(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
 
 
 STRATEGY = Strategy(
-    "fallback", refuses, apply, note="no strategy matches its pattern; the fallback was used"
+    "fallback",
+    facts_unless(why_not),
+    apply,
+    note="no strategy matches its pattern; the fallback was used",
 )

@@ -1,497 +1,68 @@
-"""GEMM blocking and loop order, chosen by the cost model: tasks, panels, k-splits.
-
-A plan is described as a loop nest whose time the cost model estimates; no schedule is built for
-that. The search starts from plans that are usually good and changes one decision at a time, so that
-it evaluates a few dozen plans instead of thousands.
-"""
+"""Plans of the GEMM strategy: the micro-kernel, register tile and blocking of each contraction."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from functools import lru_cache
 
 import msgspec
 
-from blockwright.cost import (
-    AccessNode,
-    BufferNode,
-    LoopNode,
-    StatementNode,
-    around,
-    estimate_nest,
-    share_out,
+from blockwright.strategies.cpu.gemm_blocking import (
+    GemmBlocking,
+    GemmShape,
+    gemm_blocking,
+    gemm_tile,
+    ranked_blockings,
 )
-from blockwright.strategies.cpu.register_tiling import (
-    RegisterTile,
-    RowTile,
-    most_depth,
-    panel_chunk,
-    register_tiles,
-    row_tiles,
-)
+from blockwright.strategies.cpu.micro_kernel import MicroKernel
+from blockwright.strategies.cpu.register_tiling import RegisterTile
+from blockwright.strategies.cpu.split_k import WHOLE, Pieces
+from blockwright.strategies.strategy import Plan
 from blockwright.target import Target
 
-_UNKNOWN = 512  # extent assumed for a symbolic axis
-_ROW_TILES = 16  # row tiles per task: enough to hide its start, few enough to balance the load
-_TILES = 8  # register tiles that are compared
-_SHORTEST = 128  # fewest reduction steps of a k-split
-_EVEN = 0.9  # smallest share of the threads' time that is busy when panels alone are distributed
-_TASKS = 8  # tasks per thread when a thread owns its panels
-# Largest ratio of panels covered by the tasks to panels that exist; above it too many are empty.
-_FULL = 1.02
-# Multiples of the smallest m on which plans are scored when m is symbolic.
-_UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
-# Factor on the seconds of the best balanced plan; within it, longer tasks are preferred.
-_AS_EVEN = 1.01
-# Share of the first-level cache that rows of A may fill beside the streamed operand.
-_SHARE_OF_ROWS = 0.75
-_RUN = 128  # bytes of a row of B, two lines, from which packing a part of it pays
-# Size of A, in second-level caches, from which A is expected in the last level or in DRAM.
-_FAR = 4
-# A plan is preferred if it needs less than this share of the time; less is model error.
-_BETTER = 0.97
 
-
-class GemmShape(msgspec.Struct, frozen=True):
-    """Extents of `C[b, m, n] += A[b, m, k] * B[b, n, k]`; None for symbolic ones.
+class ContractionPlan(msgspec.Struct, frozen=True):
+    """The decisions for one contraction.
 
     Attributes:
-        batch, rows, columns, depth: extents of b, m, n and k, each the product over its axes. A
-            step of k is a group of the micro-kernel.
-        row_step, depth_step: strides of A along m and along k, in bytes.
-        bits: of an accumulator, and of the group of elements that one lane multiplies per step.
-        cold: whether B is in no cache at entry.
-        away: whether B is in no private cache (L1, L2) at entry.
-        packed: whether B is packed into panels at every call; otherwise it is packed already.
-        least, each: smallest value and a divisor of a symbolic m.
+        dot: the dot-product instruction of the micro-kernel; "" for outer products.
+        tile: the register tile.
+        blocking: tasks, panels, loop order and k-splits.
+        sums: how a long reduction is split into partial sums, coarse to fine.
     """
 
-    batch: int | None
-    rows: int | None
-    columns: int | None
-    depth: int | None
-    row_step: int
-    depth_step: int
-    bits: int = 32
-    cold: bool = False
-    away: bool = False
-    packed: bool = False
-    least: int = 1
-    each: int = 1
+    dot: str
+    tile: RegisterTile
+    blocking: GemmBlocking
+    sums: tuple[Pieces, ...] = (Pieces(),)
 
 
-class GemmPlan(msgspec.Struct, frozen=True):
-    """Blocking and loop order of a GEMM.
+class GemmPlan(Plan, frozen=True):
+    """One plan for each contraction of a program, in program order."""
 
-    Attributes:
-        row_tiles, panels: register tiles along m, and panels of B, per task.
-        depth: reduction steps that are summed in registers before they are added to the result;
-            None for all.
-        rows_inside: whether the loop over row tiles is inside the loop over panels, so that a panel
-            is used for all rows of a task before the next one; otherwise a row tile meets all
-            panels first.
-        bands: whether a task covers all rows, in bands of `row_tiles` tiles per pass over its
-            panels; otherwise tasks have `row_tiles` tiles.
-        packs: whether a task packs the panels that it uses, as many as it uses at a time; otherwise
-            all threads pack all panels before.
+    contractions: tuple[ContractionPlan, ...]
+
+
+def best_plan(
+    target: Target,
+    shape: GemmShape,
+    kernel: MicroKernel,
+    sums: tuple[Pieces, ...] = (Pieces(),),
+    tile: RegisterTile | None = None,
+) -> ContractionPlan:
+    """The plan that the cost model prefers, for a given register tile if any.
+
+    Sums of integers are exact in any order, so they are not split.
     """
-
-    row_tiles: int
-    panels: int
-    depth: int | None = None
-    rows_inside: bool = False
-    bands: bool = False
-    packs: bool = False
-
-
-@lru_cache(maxsize=1024)
-def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
-    """The register tile with the highest throughput, or one nearly as good of lower cost.
-
-    The cost model may prefer another tile, for example when rows of A evict each other from the
-    first-level cache.
-    """
-    if product.rows is None:
-        return unknown_rows(target, product)[0].tile
-    tiles = register_tiles(
-        target, product.rows, product.columns, product.bits, max(1, product.row_step)
-    )
-    if product.columns is None or product.depth is None:
-        return tiles[0]
-    best, smallest = tiles[0], math.inf
-    for tile in tiles[:_TILES]:
-        seconds = plan_seconds(target, product, tile, _starts(target, product, tile)[0])
-        if seconds < smallest * _BETTER:
-            best, smallest = tile, seconds
-    if best is not tiles[0]:  # perhaps better only for the plans that the search starts from
-        first, other = (_best_plan(target, product, tile)[1] for tile in (tiles[0], best))
-        best = best if other < first * _BETTER else tiles[0]
-    return best
-
-
-def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
-    """The register tile for a symbolic m, and other tiles for some of its values."""
-    step = max(1, product.row_step)
-    return row_tiles(
-        target, product.least, product.columns, product.bits, step, product.cold, product.each
-    )
-
-
-@lru_cache(maxsize=1024)
-def gemm_plan(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
-    """The plan with the lowest estimated time.
-
-    For symbolic extents, a plan that suits small and large ones.
-    """
-    starts = _starts(target, product, tile)
-    if product.columns is None or product.depth is None:
-        return starts[0]
-    if product.rows is None:
-        return starts[0] if starts[0].bands else _in_even_tasks(target, product, tile, starts[0])
-    packing = _packing(target, product, tile) if product.packed else None
-    return packing or _best_plan(target, product, tile)[0]
-
-
-@lru_cache(maxsize=1024)
-def _best_plan(target: Target, product: GemmShape, tile: RegisterTile) -> tuple[GemmPlan, float]:
-    """The best plan found from all start plans, and its estimated seconds."""
-    starts = _starts(target, product, tile)
-    best, smallest = starts[0], math.inf
-    for start in starts:
-        plan, seconds = _improved(target, product, tile, start)
-        if seconds < smallest * _BETTER:
-            best, smallest = plan, seconds
-    return best, smallest
-
-
-def _starts(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmPlan]:
-    """Plans that the search starts from, the preferred one first.
-
-    Where A fits in half of the second-level cache, streaming it once per panel costs nothing.
-    Waiting time for panels, which come from DRAM or from the last-level cache, is then smallest,
-    also when other programs use the caches. Otherwise rows go in bands that stay in that cache,
-    each for all panels of a task. Where A is far larger than B, A is streamed once: every further
-    pass would read DRAM, and results would be written in strips as narrow as the panels of a task.
-    """
-    plain = _start(target, product, tile)
-    if product.columns is None or product.depth is None:
-        return [plain]
-    size = (product.batch or 1) * product.columns * product.depth * product.bits // 8
-    near = size <= target.caches[-1].size // 3 and not product.cold
-    banded = _by_bands(target, product, tile)
-    if product.rows is None:
-        far = product.cold or (product.away and size > target.cache(2).size // 2)
-        flat = product.least <= product.columns
-        return [banded if banded is not None and flat and (far or not near) else plain]
-    moved = product.rows * product.depth * product.bits // 8
-    few = moved <= target.cache(2).size // 2
-    if moved > max(_FAR * target.cache(2).size, 2 * size) and size <= target.caches[-1].size // 3:
-        return [plain]
-    if near:
-        if not product.away:
-            return [plain]
-        if few:
-            return [_in_turn(target, product, tile), plain]
-        return [plain] if banded is None or size <= target.cache(2).size // 2 else [banded, plain]
-    in_turn = _in_turn(target, product, tile)
-    if few:
-        return [in_turn] if product.cold else [in_turn, plain]
-    if product.cold and banded is not None:
-        return [banded, plain, in_turn]
-    if product.cold or not _is_far(target, product):
-        return [plain, in_turn]
-    return [_once(target, product, tile), plain, in_turn]
-
-
-def _in_even_tasks(
-    target: Target, product: GemmShape, tile: RegisterTile, start: GemmPlan
-) -> GemmPlan:
-    """For a symbolic m, choose the longest tasks that balance the load about as well as any.
-
-    Candidates are the start plan's task length and its repeated halves, scored on likely values of
-    m.
-    """
-    smallest = math.ceil(max(product.least, tile.rows) / product.each) * product.each
-    seconds: dict[GemmPlan, float] = {}
-    tiles = start.row_tiles
-    while tiles:
-        plan = msgspec.structs.replace(start, row_tiles=tiles)
-        seconds[plan] = sum(
-            _seconds_for(target, product, tile, plan, smallest * count) for count in _UNKNOWN_ROWS
-        )
-        tiles //= 2
-    enough = min(seconds.values()) * _AS_EVEN
-    return next(plan for plan, needed in seconds.items() if needed <= enough)
-
-
-def _seconds_for(
-    target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan, rows: int
-) -> float:
-    """Estimated seconds per row if m is `rows`."""
-    known = msgspec.structs.replace(product, rows=rows)
-    tiles = min(plan.row_tiles, math.ceil(rows / tile.rows))
-    plan = msgspec.structs.replace(plan, row_tiles=tiles)
-    return plan_seconds(target, known, tile, plan) / rows
-
-
-def _improved(
-    target: Target, product: GemmShape, tile: RegisterTile, start: GemmPlan
-) -> tuple[GemmPlan, float]:
-    """A plan that no single change improves, and its estimated seconds (hill climbing)."""
-    best, smallest = start, plan_seconds(target, product, tile, start)
-    changed = True
-    while changed:
-        changed = False
-        for plan in _near(best, product, tile):
-            seconds = plan_seconds(target, product, tile, plan)
-            if seconds < smallest * _BETTER:
-                best, smallest, changed = plan, seconds, True
-    return best, smallest
-
-
-def _in_turn(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
-    """Use every panel for all rows of a task before the next one; each thread owns its panels.
-
-    Each panel is read from DRAM once, while the other threads compute.
-    """
-    rows, columns = _tiles(product, tile)
-    batch = product.batch or 1
-    share = math.ceil(columns * batch / target.num_threads)
-    return GemmPlan(rows, _portion(share, columns if batch > 1 else share), rows_inside=True)
-
-
-def _portion(share: int, whole: int) -> int:
-    """Panels per task, of those that a thread owns: about an eighth.
-
-    Other threads can then steal tasks from a descheduled thread. All threads have the same number
-    of tasks, and `whole` panels fall into tasks about evenly.
-    """
-    largest = min(whole, math.ceil(share / _TASKS))
-    return max(p for p in range(1, largest + 1) if math.ceil(whole / p) * p <= whole * _FULL)
-
-
-def _by_bands(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan | None:
-    """As `_in_turn`, for bands of rows that stay in half of the second-level cache.
-
-    Bands may be a little smaller, so that all rows (or the smallest m, if symbolic) fall into equal
-    bands. None when there are too few panels to distribute among the threads, or for a batched
-    product with known m.
-    """
-    assert product.depth is not None
-    rows, columns = _tiles(product, tile)
-    if product.rows is not None and product.batch != 1:
-        return None
-    share = math.ceil(columns / target.num_threads)
-    if columns < _EVEN * share * target.num_threads:
-        return None
-    row = product.depth * product.bits // 8
-    row_tiles = max(1, target.cache(2).size // 2 // row // tile.rows)
-    unknown = product.rows is None
-    smallest = math.ceil(product.least / tile.rows) if unknown else rows
-    if smallest > row_tiles:
-        row_tiles = math.ceil(smallest / math.ceil(smallest / row_tiles))
-    return GemmPlan(row_tiles, _portion(share, share), rows_inside=True, bands=unknown)
-
-
-def _is_far(target: Target, product: GemmShape) -> bool:
-    """Whether B exceeds its share (a third) of the last-level cache, so that reuse misses it."""
-    assert product.columns is not None
-    assert product.depth is not None
-    size = (product.batch or 1) * product.columns * product.depth * product.bits // 8
-    return size > target.caches[-1].size // 3
-
-
-def _once(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
-    """A task covers all rows, and the panels that half of the second-level cache holds.
-
-    Each panel is fetched there once. A panel that is larger is split along k.
-    """
-    assert product.depth is not None
-    rows, columns = _tiles(product, tile)
-    step, largest = tile.columns * product.bits // 8, target.cache(2).size // 2
-    cuts = _cuts(product.depth)
-    pieces = next((p for p in cuts if product.depth // p * step <= largest), cuts[-1])
-    depth = product.depth // pieces
-    share = math.ceil(columns * (product.batch or 1) / target.num_threads)
-    panels = max(1, min(largest // (depth * step), share, columns))
-    return GemmPlan(rows, panels, depth if pieces > 1 else None)
-
-
-def _packing(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan | None:
-    """A task covers all rows and packs a few panels into half of the second-level cache.
-
-    It packs one k-split at a time, short enough that a row tile stays in the first-level cache
-    across these panels. None for a B that is near, and when there are too few panels to distribute.
-    """
-    if not _is_far(target, product):
-        return None
-    assert product.depth is not None
-    size, batch = product.bits // 8, product.batch or 1
-    rows, columns = _tiles(product, tile)
-    longest = int(target.cache(1).size * _SHARE_OF_ROWS) // (tile.rows * size)
-    best, largest = None, 0
-    for pieces in _cuts(product.depth):
-        depth = product.depth // pieces
-        for panels in range(1, target.cache(2).size // 2 // (depth * tile.columns * size) + 1):
-            if depth > longest or columns % panels or panels * tile.columns * size < _RUN:
-                continue
-            even = math.ceil(batch * (columns // panels) / target.num_threads) * target.num_threads
-            if batch * (columns // panels) >= _EVEN * even and depth * panels > largest:
-                largest = depth * panels
-                best = GemmPlan(rows, panels, depth if pieces > 1 else None, packs=True)
-    return best
-
-
-def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
-    """The start plan, by closed formulas.
-
-    While B fits in a third of the last-level cache, every row tile meets all panels: long streams
-    are prefetched in time, and a row tile is fetched once. Otherwise, and when rows yield too few
-    tasks, a task has the panels that half of the second-level cache holds. A long reduction is
-    split so that a panel fills a quarter of that cache.
-    """
-    panels = panel_chunk(target, tile, product.depth, product.columns, product.bits)
-    row_tiles = _ROW_TILES
-    if product.depth is None or product.columns is None:
-        return GemmPlan(row_tiles, panels)
-    rows, columns = _tiles(product, tile)
-    if product.rows is None:
-        rows = math.ceil(product.least / tile.rows)
-    else:
-        row_tiles = min(row_tiles, rows)
-    batch = product.batch or 1
-    size = batch * columns * tile.columns * product.depth * product.bits // 8
-    tasks = batch * math.ceil(rows / row_tiles)
-    if size <= target.caches[-1].size // 3 and tasks >= target.num_threads:
-        panels = columns
-    if product.rows is None:
-        # With a symbolic m, sums would be kept for all rows: no task has a part of its own.
-        return GemmPlan(row_tiles, panels)
-    largest = most_depth(target, tile, product.bits)
-    pieces = next((p for p in _cuts(product.depth) if product.depth // p <= largest), 1)
-    return GemmPlan(row_tiles, panels, product.depth // pieces if pieces > 1 else None)
-
-
-def _cuts(depth: int) -> list[int]:
-    """Numbers of equal k-splits; splits shorter than `_SHORTEST` do not pay for their sums."""
-    return [p for p in range(1, depth // _SHORTEST + 1) if depth % p == 0] or [1]
-
-
-def _near(plan: GemmPlan, product: GemmShape, tile: RegisterTile) -> Iterator[GemmPlan]:
-    """Plans that differ in one decision."""
-    rows, columns = _tiles(product, tile)
-    change = msgspec.structs.replace
-    once = plan.rows_inside and plan.row_tiles == rows
-    far = product.cold or product.away
-    if not (far and once):  # otherwise panels would be fetched from far away again
-        yield change(plan, rows_inside=not plan.rows_inside)
-        for count in _parts(rows, plan.row_tiles):
-            yield change(plan, row_tiles=count)
-    for panels in _parts(columns, plan.panels):
-        yield change(plan, panels=panels)
-    depth = product.depth or _UNKNOWN
-    cuts = _cuts(depth)
-    at = cuts.index(depth // (plan.depth or depth))
-    for pieces in (*cuts[max(0, at - 1) : at], *cuts[at + 1 : at + 2]):
-        yield change(plan, depth=depth // pieces if pieces > 1 else None)
-
-
-def _parts(extent: int, now: int) -> list[int]:
-    """Sizes of nearly equal parts: half as many, one fewer, one more, twice as many."""
-    parts = math.ceil(extent / now)
-    counts = {max(1, parts // 2), max(1, parts - 1), parts + 1, parts * 2}
-    sizes = {math.ceil(extent / count) for count in counts if count <= extent}
-    return sorted(sizes - {now}, reverse=True)
-
-
-def _tiles(product: GemmShape, tile: RegisterTile) -> tuple[int, int]:
-    rows = math.ceil((product.rows or _UNKNOWN) / tile.rows)
-    return rows, math.ceil((product.columns or _UNKNOWN) / tile.columns)
-
-
-def plan_seconds(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> float:
-    """Seconds of a plan, estimated by the cost model."""
-    return estimate_nest([_nest(target, product, tile, plan)], target).seconds
-
-
-class _Axis(msgspec.Struct):
-    """Loops over tiles along m or n: the loop over tasks, and the one within a task."""
-
-    outer: LoopNode
-    inner: LoopNode
-
-    def moves(self, step: float) -> dict[LoopNode, float]:
-        """Strides of an operand that moves by `step` bytes per tile, by loop."""
-        return {self.outer: step * self.inner.count, self.inner: step}
-
-
-class _Operand(msgspec.Struct):
-    """A register tile's operand: strides in bytes by loop, by row and by column."""
-
-    storage: BufferNode
-    moves: dict[LoopNode, float]
-    by_row: float
-    by_column: float
-
-
-def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> LoopNode:
-    """The loop nest that the strategy builds for a plan, without packing B."""
-    size = product.bits // 8
-    depth = product.depth or _UNKNOWN
-    row_tiles, panels = _tiles(product, tile)
-    m = _Axis(LoopNode(row_tiles / plan.row_tiles, "parallel"), LoopNode(plan.row_tiles))
-    n = _Axis(LoopNode(panels / plan.panels, "parallel"), LoopNode(plan.panels))
-    batch = LoopNode(product.batch or 1, "parallel")
-    pieces = math.ceil(depth / plan.depth) if plan.depth else 1
-    piece, step = LoopNode(pieces), LoopNode(depth / pieces)
-    panel, rows = tile.columns * size, row_tiles * tile.rows
-    width, count = panels * panel, batch.count
-    a = _Operand(
-        BufferNode("A", depth * rows * size * count),
-        {
-            batch: depth * rows * size,
-            **m.moves(tile.rows * product.row_step),
-            piece: step.count * product.depth_step,
-            step: product.depth_step,
-        },
-        product.row_step,
-        0,
-    )
-    b = _Operand(
-        BufferNode("B", depth * width * count, cold=product.cold),
-        {batch: depth * width, **n.moves(depth * panel), piece: step.count * panel, step: panel},
-        0,
-        size,
-    )
-    c = _Operand(
-        BufferNode("C", rows * width * count),
-        {batch: rows * width, **m.moves(tile.rows * width), **n.moves(panel)},
-        width,
-        size,
-    )
-    sums = _Operand(BufferNode("sums", tile.rows * panel, registers=True), {}, panel, size)
-    step.body = [_each(tile, size, sums, sums, a, b)]
-    body: list[LoopNode | StatementNode] = [_each(tile, size, sums), step]
-    body.append(_each(tile, size, c, sums, c) if pieces > 1 else _each(tile, size, c, sums))
-    first, second = (n, m) if plan.rows_inside else (m, n)
-    tasks = [batch, first.outer, second.outer]
-    share_out(tasks, target.num_threads)
-    inside = [*tasks[1:], piece, first.inner, second.inner]
-    around([batch, *(loop for loop in inside if loop.count > 1)], body)
-    return batch
-
-
-def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> LoopNode:
-    """One statement over all elements of a register tile."""
-    row, column = LoopNode(tile.rows, "unrolled"), LoopNode(tile.columns, "lanes")
-
-    def access(operand: _Operand, is_store: bool) -> AccessNode:
-        inside = {row: operand.by_row, column: operand.by_column}
-        moves = operand.moves | {loop: step for loop, step in inside.items() if step}
-        return AccessNode(operand.storage, moves, size, stored=is_store)
-
-    accesses = (access(stored, True), *(access(operand, False) for operand in loaded))
-    column.body = [StatementNode(accesses, 1, stored in loaded, width=size)]
-    row.body = [column]
-    return row
+    tile = tile or gemm_tile(target, shape)
+    blocking = gemm_blocking(target, shape, tile)
+    return ContractionPlan(kernel.dot, tile, blocking, (WHOLE,) if kernel.exact else sums)
+
+
+def other_plans(
+    target: Target, shape: GemmShape, best: ContractionPlan
+) -> Iterator[ContractionPlan]:
+    """Plans with other register tiles and blockings, in the order of the cost model."""
+    for tile, blocking in ranked_blockings(target, shape):
+        plan = msgspec.structs.replace(best, tile=tile, blocking=blocking)
+        if plan != best:
+            yield plan

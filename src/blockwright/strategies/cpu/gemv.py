@@ -14,7 +14,6 @@ depending on the matrix's layout:
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -48,7 +47,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Strategy, Variant
+from blockwright.strategies.strategy import Strategy, SumPlan, facts_unless, sum_plans
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -121,7 +120,7 @@ def _long(block: ir.Block, axes: Sequence[int]) -> list[int]:
     return [p for p in axes if not ir.is_const_int(block.iter_vars[p].dom.extent, 1)]
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     matches = leaf_blocks(func)
     contractions = [b for b in matches if contraction_of(b) is not None]
     if len(contractions) != 1:
@@ -148,8 +147,9 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target, long: bool = False) -> None:
-    """Schedule a program; with `long`, sums of unknown length are split into pieces."""
+def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
+    """Schedule a program by a plan."""
+    long = plan.split_unknown
     block, out, kept = _neighbours(sch)
     roles = _skinny(node(sch, block), target)
     if isinstance(roles, str):
@@ -342,10 +342,10 @@ def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
     return lanes * math.ceil(vectors / tasks)
 
 
-def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, SumPlan]]:
     """Long sums split into pieces, for a symbolic reduction length."""
     long = long_sums(func, _LONGEST)
-    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
+    return [] if long is None else [(long, SumPlan(split_unknown=True))]
 
 
-STRATEGY = Strategy("gemv", refuses, apply, variants=variants)
+STRATEGY = Strategy("gemv", facts_unless(why_not), apply, SumPlan, sum_plans, variants=variants)

@@ -8,7 +8,6 @@ intermediate values stay in the first-level cache.
 
 from __future__ import annotations
 
-import functools
 import math
 from itertools import pairwise
 
@@ -33,7 +32,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Strategy, Variant
+from blockwright.strategies.strategy import Strategy, SumPlan, facts_unless, sum_plans
 from blockwright.target import Target
 
 _SHORT = 256  # elements of a row up to which adjacent rows are processed together
@@ -52,7 +51,7 @@ def _spatial_rank(block: ir.Block) -> int:
     return sum(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     result = leaf_blocks(func)
     reducing = [b for b in result if not is_spatial(b)]
     if not reducing:
@@ -70,8 +69,9 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target, long: bool = False) -> None:
-    """Schedule a program; with `long`, sums of unknown length are split into blocks."""
+def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
+    """Schedule a program by a plan."""
+    long = plan.split_unknown
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
     reducing = [h for h in handles if not is_spatial(block_of(sch, h))]
     rank = min(_spatial_rank(block_of(sch, h)) for h in reducing)
@@ -436,11 +436,13 @@ def _vectors_at_once(most: int | None, lanes: int) -> int:
     return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
 
 
-def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, SumPlan]]:
     """Long sums split into blocks, for a symbolic reduction length."""
     bits = max(b.dtype.bits for b in func.buffers)
     long = long_sums(func, LONGEST * 4 * max(1, target.vector_bits // bits))
-    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
+    return [] if long is None else [(long, SumPlan(split_unknown=True))]
 
 
-STRATEGY = Strategy("inner_reduction", refuses, apply, variants=variants)
+STRATEGY = Strategy(
+    "inner_reduction", facts_unless(why_not), apply, SumPlan, sum_plans, variants=variants
+)

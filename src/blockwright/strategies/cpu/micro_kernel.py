@@ -21,6 +21,7 @@ import msgspec
 from blockwright.intrin import dot_tile_name, outer_product_name
 from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
 from blockwright.ir import DType, dtype_of
+from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 
@@ -52,6 +53,22 @@ class MicroKernel(msgspec.Struct, frozen=True):
     def exact(self) -> bool:
         """Whether sums are the same in any order."""
         return self.accumulator.is_int
+
+
+def named_kernel(target: Target, a: DType, b: DType, accumulator: DType, dot: str) -> MicroKernel:
+    """The micro-kernel of a plan: the one for these types that issues `dot`.
+
+    Raises: ScheduleError BW340: no micro-kernel of the target does.
+    """
+    kernel = micro_kernel(target, a, b, accumulator)
+    if kernel is None or kernel.dot != dot:
+        raise ScheduleError(
+            f"the plan's dot={dot!r} does not multiply {a.name} by {b.name} into "
+            f"{accumulator.name} on {target.name}",
+            code="BW340",
+            help="" if kernel is None else f"use dot={kernel.dot!r}",
+        )
+    return kernel
 
 
 @functools.cache

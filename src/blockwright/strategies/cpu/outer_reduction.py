@@ -7,7 +7,6 @@ are added to sums in cache, so that memory is read in long contiguous pieces of 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -28,7 +27,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
     windowed,
 )
-from blockwright.strategies.strategy import Strategy, Variant
+from blockwright.strategies.strategy import Strategy, SumPlan, facts_unless, sum_plans
 from blockwright.target import Target
 
 
@@ -54,7 +53,7 @@ def _along_columns(block: ir.Block) -> bool:
     )
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     result = leaf_blocks(func)
     reducing = [b for b in result if not is_spatial(b)]
     if not reducing:
@@ -92,13 +91,14 @@ def _kept(found: list[ir.Block]) -> list[int]:
     return [p for p, it in enumerate(last.iter_vars) if it.var in used]
 
 
-def apply(sch: Schedule, target: Target, long: bool = False) -> None:
-    """Schedule a program; with `long`, sums of unknown length are split into blocks."""
+def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
+    """Schedule a program by a plan."""
+    long = plan.split_unknown
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
     blocks = [block_of(sch, handle) for handle in handles]
     last = handles[-1]
     kept, column = _kept(blocks), _column(blocks[-1])
-    assert column is not None  # `refuses` checked it
+    assert column is not None  # `why_not` checked it
     axes = _same_axes(blocks, kept)
     while axes > 1 and not is_spatial(blocks[-1]) and _uneven(blocks, axes, target):
         axes -= 1  # tasks would write parts of rows, which the checker cannot tell apart
@@ -213,10 +213,12 @@ def _size(block: ir.Block, kind: ir.IterType) -> int | None:
     return extent_of(block, [p for p, it in enumerate(block.iter_vars) if it.iter_type is kind])
 
 
-def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, SumPlan]]:
     """Long sums split into blocks, for a symbolic reduction length."""
     long = long_sums(func, 2 * LONGEST)
-    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
+    return [] if long is None else [(long, SumPlan(split_unknown=True))]
 
 
-STRATEGY = Strategy("outer_reduction", refuses, apply, variants=variants)
+STRATEGY = Strategy(
+    "outer_reduction", facts_unless(why_not), apply, SumPlan, sum_plans, variants=variants
+)

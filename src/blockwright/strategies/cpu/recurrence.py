@@ -20,14 +20,14 @@ from blockwright.strategies.cpu.elementwise import spread
 from blockwright.strategies.cpu.inline import block_of, extent
 from blockwright.strategies.cpu.vector_loops import lanes_for
 from blockwright.strategies.match.blocks import is_spatial, leaf_blocks
-from blockwright.strategies.strategy import Strategy
+from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _VECTORS = 8  # per task and step: independent chains of updates that hide each other's latency
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     blocks = leaf_blocks(func)
     ordered = [b for b in blocks if _is_ordered(b)]
     if not ordered:
@@ -39,7 +39,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     for handle in sch.get_child_blocks(sch.get_block("root")):
         if _is_ordered(block_of(sch, handle)):
             _run_in_order(sch, handle, target)
@@ -123,4 +123,4 @@ def _in_vectors(
     return outer
 
 
-STRATEGY = Strategy("recurrence", refuses, apply)
+STRATEGY = Strategy("recurrence", facts_unless(why_not), apply)

@@ -21,13 +21,13 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.strategies.cpu.depthwise_pool import Lines, neighbours, schedule_window
-from blockwright.strategies.cpu.gemm import pack
 from blockwright.strategies.cpu.gemm_canonical import (
     canonicalize,
     node,
     tile_registers,
     vector_rows,
 )
+from blockwright.strategies.cpu.gemm_contract import pack
 from blockwright.strategies.cpu.separable_conv_cost import (
     Separable,
     lines_of_task,
@@ -42,7 +42,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
 )
 from blockwright.strategies.match.sliding_window import shape_of, sliding_of
-from blockwright.strategies.strategy import Strategy
+from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -155,7 +155,7 @@ def _in_place(block: ir.Block, made: ir.Buffer) -> bool:
     )
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     roles = _roles(func)
     if isinstance(roles, str):
         return roles
@@ -163,7 +163,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return result if isinstance(result, str) else ""
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     handles = sch.get_child_blocks(sch.get_block("root"))
     first, second = [k for k, h in enumerate(handles) if not is_spatial(node(sch, h))]
     product = handles[second]
@@ -247,4 +247,4 @@ def _cut(
     return IndexMap(tuple(names.values()), tuple(parts))
 
 
-STRATEGY = Strategy("separable_conv", refuses, apply)
+STRATEGY = Strategy("separable_conv", facts_unless(why_not), apply)

@@ -11,10 +11,10 @@ import math
 import msgspec
 
 from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape, window_cycles
-from blockwright.strategies.cpu.gemm_plan import (
-    GemmPlan,
+from blockwright.strategies.cpu.gemm_blocking import (
+    GemmBlocking,
     GemmShape,
-    gemm_plan,
+    gemm_blocking,
     gemm_tile,
     plan_seconds,
 )
@@ -111,8 +111,8 @@ def one_pass(target: Target, shape: Separable, window: WindowShape) -> float:
     one = Target(target, num_threads=1)
     tile = tile_of(one, shape, lines)
     rows = math.ceil(lines * shape.width / tile.rows)
-    plan = GemmPlan(rows, math.ceil(shape.filters / tile.columns), rows_inside=True)
-    product = msgspec.structs.replace(shape.product, rows=rows * tile.rows)
+    plan = GemmBlocking(rows, math.ceil(shape.filters / tile.columns), rows_inside=True)
+    product = msgspec.structs.replace(shape.product, m=rows * tile.rows)
     each = _cycles(one, product, tile, plan) / lines + _window_line(target, shape, window)
     return _busiest(target, shape, lines) * each + target.core.parallel_launch_cycles
 
@@ -123,9 +123,9 @@ def two_passes(target: Target, shape: Separable, window: WindowShape) -> float:
     The second pass reads the data of the first, which another thread may have written.
     """
     lines = (shape.images or 1) * shape.lines
-    product = msgspec.structs.replace(shape.product, rows=lines * shape.width)
+    product = msgspec.structs.replace(shape.product, m=lines * shape.width)
     tile = gemm_tile(target, product)
-    cycles = _cycles(target, product, tile, gemm_plan(target, product, tile))
+    cycles = _cycles(target, product, tile, gemm_blocking(target, product, tile))
     moved = lines * shape.width * shape.channels * shape.bits // 8
     each = lines * _window_line(target, shape, window) + moved / target.bytes_per_cycle(moved)
     return cycles + each / target.num_threads + 2 * target.core.parallel_launch_cycles
@@ -135,7 +135,7 @@ def _window_line(target: Target, shape: Separable, window: WindowShape) -> float
     return window_cycles(target, window, shape.bits) / shape.lines
 
 
-def _cycles(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> float:
+def _cycles(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking) -> float:
     """Estimated cycles of a product, without starting threads."""
     return (
         plan_seconds(target, product, tile, plan) * target.core.frequency_hz

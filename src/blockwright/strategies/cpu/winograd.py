@@ -17,14 +17,17 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.elementwise import spread
-from blockwright.strategies.cpu.gemm import contract, pack
 from blockwright.strategies.cpu.gemm_canonical import canonicalize, tile_pieces, vector_rows
+from blockwright.strategies.cpu.gemm_contract import contract, operands_of, pack
+from blockwright.strategies.cpu.gemm_plan import ContractionPlan, best_plan
+from blockwright.strategies.cpu.gemm_shape import shape_of
 from blockwright.strategies.cpu.inline import block_of, extent, inline_where
+from blockwright.strategies.cpu.micro_kernel import named_kernel
 from blockwright.strategies.cpu.split_k import Pieces
 from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_last
 from blockwright.strategies.cpu.winograd_cost import Convolution, plan
 from blockwright.strategies.match.blocks import contraction_of, extent_of, is_cold, leaf_blocks
-from blockwright.strategies.strategy import Strategy
+from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -62,7 +65,7 @@ def makes_several(block: ir.Block) -> bool:
     return spatial and block.init is None and len(ir.collect(block.body, ir.BufferStore)) > 1
 
 
-def refuses(func: ir.PrimFunc, target: Target) -> str:
+def why_not(func: ir.PrimFunc, target: Target) -> str:
     result = leaf_blocks(func)
     products = [b for b in result if contraction_of(b) is not None]
     if len(products) != 1:
@@ -76,7 +79,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     parts = _parts(sch)
     filters = _tiles_in(sch, parts.filters, target)
     sch.parallel(filters)
@@ -85,13 +88,20 @@ def apply(sch: Schedule, target: Target) -> None:
     if group is None:
         sch.parallel(_tiles_in(sch, parts.inputs, target))
         sch.parallel(_tiles_out(sch, parts, target))
-        contract(sch, parts.product, None, target, in_pieces=_PIECES)
+        contract(sch, parts.product, None, target, _product_plan(sch, parts, target))
     else:
         before = _in_groups(sch, parts, target, group)
     for handle in before:
         _lines(sch, handle, target)
     for handle in parts.after:
         spread(sch, [handle], target)
+
+
+def _product_plan(sch: Schedule, parts: WinogradBlocks, target: Target) -> ContractionPlan:
+    block, facts = block_of(sch, parts.product), operands_of(sch, parts.product)
+    dtype = block.writes[0].buffer.dtype
+    kernel = named_kernel(target, facts.a.dtype, facts.b.dtype, dtype, "")
+    return best_plan(target, shape_of(sch.func, block, facts, kernel), kernel, _PIECES)
 
 
 def _in_groups(sch: Schedule, parts: WinogradBlocks, target: Target, group: int) -> list[BlockRV]:
@@ -360,4 +370,4 @@ def _axis_in(index: ir.Expr, block: ir.Block) -> int | None:
     return next((k for k, it in enumerate(block.iter_vars) if ir.uses_var(index, it.var)), None)
 
 
-STRATEGY = Strategy("winograd", refuses, apply)
+STRATEGY = Strategy("winograd", facts_unless(why_not), apply)

@@ -15,10 +15,10 @@ from blockwright.cost import estimate
 from blockwright.lower import lower
 from blockwright.script.compute import Program
 from blockwright.strategies import COLD_PARAMS, CONSTANT_PARAMS, apply_strategies
-from blockwright.strategies.cpu.gemm_plan import (
-    GemmPlan,
+from blockwright.strategies.cpu.gemm_blocking import (
+    GemmBlocking,
     GemmShape,
-    gemm_plan,
+    gemm_blocking,
     gemm_tile,
     plan_seconds,
 )
@@ -51,19 +51,19 @@ def program(m: int | ir.Var, n: int, k: int) -> ir.PrimFunc:
 def test_a_plan_gives_every_thread_its_share(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     tile = gemm_tile(TWO, product(m, n, k))
-    plan = gemm_plan(TWO, product(m, n, k), tile)
+    plan = gemm_blocking(TWO, product(m, n, k), tile)
     tasks = math.ceil(m / tile.rows / plan.row_tiles) * math.ceil(n / tile.columns / plan.panels)
     assert tasks >= 2
-    one = plan_seconds(ONE, product(m, n, k), tile, gemm_plan(ONE, product(m, n, k), tile))
+    one = plan_seconds(ONE, product(m, n, k), tile, gemm_blocking(ONE, product(m, n, k), tile))
     assert plan_seconds(TWO, product(m, n, k), tile, plan) < 0.6 * one
 
 
 @pytest.mark.parametrize(("columns", "depth", "each"), [(960, 160, 49), (576, 96, 196)])
 def test_threads_share_any_number_of_images(columns: int, depth: int, each: int) -> None:
     """A few images are a few tiles of rows: two threads take half as long as one, however many."""
-    some = msgspec.structs.replace(product(1, columns, depth), rows=None, least=each, each=each)
+    some = msgspec.structs.replace(product(1, columns, depth), m=None, least=each, each=each)
     tile = gemm_tile(TWO, some)
-    plan = gemm_plan(TWO, some, tile)
+    plan = gemm_blocking(TWO, some, tile)
     for images in (1, 2, 3, 4, 5, 16):
         rows = images * each
         one, two = (
@@ -75,13 +75,13 @@ def test_threads_share_any_number_of_images(columns: int, depth: int, each: int)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pieces_of_the_reduction_are_equal(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
-    plan = gemm_plan(TWO, product(m, n, k), gemm_tile(TWO, product(m, n, k)))
+    plan = gemm_blocking(TWO, product(m, n, k), gemm_tile(TWO, product(m, n, k)))
     assert plan.depth is None or k % plan.depth == 0
 
 
 def test_a_prime_reduction_is_not_cut() -> None:
     """Pieces of one step each would add a tile in memory for every product."""
-    plan = gemm_plan(TWO, product(512, 512, 4099), gemm_tile(TWO, product(512, 512, 4099)))
+    plan = gemm_blocking(TWO, product(512, 512, 4099), gemm_tile(TWO, product(512, 512, 4099)))
     assert plan.depth is None
 
 
@@ -89,7 +89,7 @@ def test_a_prime_reduction_is_not_cut() -> None:
 def test_the_plan_costs_what_its_program_costs(shape: tuple[int, int, int]) -> None:
     """The nest that is written down to compare plans, and the one read from the rule's program."""
     tile = gemm_tile(ONE, product(*shape))
-    planned = plan_seconds(ONE, product(*shape), tile, gemm_plan(ONE, product(*shape), tile))
+    planned = plan_seconds(ONE, product(*shape), tile, gemm_blocking(ONE, product(*shape), tile))
     func = apply_strategies(program(*shape), ONE).func
     packing = func.root.body
     assert isinstance(packing, ir.SeqStmt)
@@ -107,7 +107,9 @@ def test_the_next_panel_comes_while_one_is_used_for_all_rows() -> None:
 
     (loop,) = shared(cold)
     extents = msgspec.structs.replace(product(128, 768, 768), cold=True)
-    assert ir.const_int(loop.extent) == gemm_plan(TWO, extents, gemm_tile(TWO, extents)).row_tiles
+    assert (
+        ir.const_int(loop.extent) == gemm_blocking(TWO, extents, gemm_tile(TWO, extents)).row_tiles
+    )
     assert not shared(program(2048, 64, 64))  # a tile of rows meets all panels, which are near
 
 
@@ -197,7 +199,7 @@ def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
     panels of their own, and use each for all rows."""
     warm, cold = (msgspec.structs.replace(product(128, 1024, 1024), cold=c) for c in (False, True))
     tile = gemm_tile(TWO, cold)
-    plan = gemm_plan(TWO, cold, tile)
+    plan = gemm_blocking(TWO, cold, tile)
     assert plan.rows_inside
     assert plan_seconds(TWO, cold, tile, plan) >= plan_seconds(TWO, warm, tile, plan)
 
@@ -206,23 +208,23 @@ def test_so_does_one_that_only_the_last_cache_holds() -> None:
     """Weights of a small model: a core's own caches have seen others since the last call."""
     near, away = (msgspec.structs.replace(product(49, 320, 960), away=a) for a in (False, True))
     tile = gemm_tile(TWO, away)
-    plan = gemm_plan(TWO, away, tile)
+    plan = gemm_blocking(TWO, away, tile)
     assert plan.rows_inside
     assert plan.row_tiles == math.ceil(49 / tile.rows)
-    assert not gemm_plan(TWO, near, gemm_tile(TWO, near)).rows_inside
+    assert not gemm_blocking(TWO, near, gemm_tile(TWO, near)).rows_inside
 
 
 @pytest.mark.parametrize("rows", [None, 1024])
 def test_rows_go_by_bands_past_weights_that_only_the_last_cache_holds(rows: int | None) -> None:
     near, away = (
-        msgspec.structs.replace(product(1024, 512, 512), rows=rows, away=a) for a in (False, True)
+        msgspec.structs.replace(product(1024, 512, 512), m=rows, away=a) for a in (False, True)
     )
     tile = gemm_tile(TWO, away)
-    plan = gemm_plan(TWO, away, tile)
+    plan = gemm_blocking(TWO, away, tile)
     assert plan.rows_inside
     assert plan.row_tiles * tile.rows * 512 * 4 <= TWO.cache(2).size // 2
     assert plan.bands == (rows is None)
-    assert not gemm_plan(TWO, near, gemm_tile(TWO, near)).rows_inside
+    assert not gemm_blocking(TWO, near, gemm_tile(TWO, near)).rows_inside
 
 
 @pytest.mark.parametrize("shape", [(12544, 512, 128), (3136, 256, 1024), (4096, 384, 1536)])
@@ -230,7 +232,7 @@ def test_rows_that_are_far_more_than_the_weights_pass_once(shape: tuple[int, int
     """The activations of many images or texts come from memory; so do results go there, in rows."""
     tall = msgspec.structs.replace(product(*shape), cold=True, away=True)
     tile = gemm_tile(TWO, tall)
-    plan = gemm_plan(TWO, tall, tile)
+    plan = gemm_blocking(TWO, tall, tile)
     assert not plan.rows_inside
     assert plan.panels * tile.columns >= shape[1] // 2
 
@@ -243,7 +245,7 @@ def test_few_rows_meet_each_panel_of_a_cold_matrix_in_one_task(target: str, rows
     machine = Target(target, num_threads=2)
     cold = msgspec.structs.replace(product(rows, 50257, 768), cold=True)
     tile = gemm_tile(machine, cold)
-    plan = gemm_plan(machine, cold, tile)
+    plan = gemm_blocking(machine, cold, tile)
     assert plan.row_tiles == math.ceil(rows / tile.rows)
     assert plan.rows_inside
 
@@ -251,25 +253,25 @@ def test_few_rows_meet_each_panel_of_a_cold_matrix_in_one_task(target: str, rows
 def test_a_prime_number_of_panels_is_shared_out_too() -> None:
     """Tasks of one panel have no next one to fetch meanwhile; the last task may be a little
     shorter."""
-    cold = msgspec.structs.replace(product(1, 50257, 768), rows=None, cold=True)
+    cold = msgspec.structs.replace(product(1, 50257, 768), m=None, cold=True)
     tile = gemm_tile(TWO, cold)
     panels = math.ceil(50257 / tile.columns)
     share = math.ceil(panels / 2)
     assert all(share % n for n in range(2, 100))
-    plan = gemm_plan(TWO, cold, tile)
+    plan = gemm_blocking(TWO, cold, tile)
     assert math.ceil(panels / plan.panels) == 2 * 8
 
 
 def test_so_it_does_for_rows_of_unknown_number() -> None:
     """Every thread has panels of its own, in some tasks that others can take over, and passes each
     for as many rows as stay near."""
-    cold = msgspec.structs.replace(product(1, 3072, 768), rows=None, cold=True)
+    cold = msgspec.structs.replace(product(1, 3072, 768), m=None, cold=True)
     tile = gemm_tile(TWO, cold)
-    plan = gemm_plan(TWO, cold, tile)
+    plan = gemm_blocking(TWO, cold, tile)
     assert plan.bands
     assert plan.rows_inside
     assert math.ceil(3072 / tile.columns / plan.panels) == 2 * 8
-    band = plan.row_tiles * tile.rows * cold.row_step
+    band = plan.row_tiles * tile.rows * cold.m_stride
     assert TWO.cache(2).size / 4 < band <= TWO.cache(2).size / 2
 
 
@@ -277,9 +279,9 @@ def test_rows_that_do_not_stay_near_go_by_equal_bands() -> None:
     """A panel that comes from memory is used for all of a band's rows, and is near for the next."""
     cold = msgspec.structs.replace(product(197, 768, 768), cold=True)
     tile = gemm_tile(TWO, cold)
-    plan = gemm_plan(TWO, cold, tile)
+    plan = gemm_blocking(TWO, cold, tile)
     assert plan.rows_inside
-    assert plan.row_tiles * tile.rows * cold.row_step <= TWO.cache(2).size / 2
+    assert plan.row_tiles * tile.rows * cold.m_stride <= TWO.cache(2).size / 2
     tiles = math.ceil(197 / tile.rows)
     bands = math.ceil(tiles / plan.row_tiles)
     assert plan.row_tiles - tiles / bands < 1
@@ -287,11 +289,9 @@ def test_rows_that_do_not_stay_near_go_by_equal_bands() -> None:
 
 def test_unknown_rows_fall_into_equal_bands_where_they_come_in_multiples() -> None:
     """Images of 197 rows: the last band of one would have a few rows only."""
-    images = msgspec.structs.replace(
-        product(1, 768, 768), rows=None, cold=True, least=197, each=197
-    )
+    images = msgspec.structs.replace(product(1, 768, 768), m=None, cold=True, least=197, each=197)
     tile = gemm_tile(TWO, images)
-    plan = gemm_plan(TWO, images, tile)
+    plan = gemm_blocking(TWO, images, tile)
     tiles = math.ceil(197 / tile.rows)
     assert plan.bands
     assert plan.row_tiles == math.ceil(tiles / math.ceil(tiles / plan.row_tiles))
@@ -299,8 +299,8 @@ def test_unknown_rows_fall_into_equal_bands_where_they_come_in_multiples() -> No
 
 def test_too_few_panels_for_the_threads_are_not_all_that_is_shared_out() -> None:
     many = Target("x86-64-v3", num_threads=16)
-    cold = msgspec.structs.replace(product(1, 320, 768), rows=None, cold=True)
-    assert not gemm_plan(many, cold, gemm_tile(many, cold)).bands
+    cold = msgspec.structs.replace(product(1, 320, 768), m=None, cold=True)
+    assert not gemm_blocking(many, cold, gemm_tile(many, cold)).bands
 
 
 def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:
@@ -314,21 +314,21 @@ def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        GemmPlan(2, 2),
-        GemmPlan(2, 2, None, True),
-        GemmPlan(2, 2, None, True, True),
-        GemmPlan(2, 2, 16),
+        GemmBlocking(2, 2),
+        GemmBlocking(2, 2, None, True),
+        GemmBlocking(2, 2, None, True, True),
+        GemmBlocking(2, 2, 16),
     ],
 )
 def test_tasks_may_be_cut_unevenly(
-    plan: GemmPlan, monkeypatch: pytest.MonkeyPatch, checks: Any
+    plan: GemmBlocking, monkeypatch: pytest.MonkeyPatch, checks: Any
 ) -> None:
     """Rows and panels that tasks do not divide leave conditions on whole tiles, nothing more."""
 
-    def fixed(*_: object) -> GemmPlan:
+    def fixed(*_: object) -> GemmBlocking:
         return plan
 
-    monkeypatch.setattr("blockwright.strategies.cpu.gemm.gemm_plan", fixed)
+    monkeypatch.setattr("blockwright.strategies.cpu.gemm.gemm_blocking", fixed)
     func = program(5 * 6 + 1, 5 * 16 + 3, 32)
     result = checks.taken_by("gemm", func)
     assert "outer_product" in str(result.trace.as_python())
@@ -338,7 +338,7 @@ def test_tasks_may_be_cut_unevenly(
 def test_the_choice_is_the_same_every_time() -> None:
     traces: list[str] = []
     for _ in range(2):
-        gemm_plan.cache_clear()
+        gemm_blocking.cache_clear()
         traces.append(apply_strategies(program(200, 300, 400), TWO).trace.as_python())
     assert traces[0] == traces[1]
 
@@ -352,7 +352,7 @@ def test_a_far_operand_is_packed_where_it_is_used(m: int, n: int, k: int) -> Non
     """Its panels never leave the second cache, and a tile of rows stays in the first one while it
     meets those of a task."""
     tile = gemm_tile(TWO, made_each_time(m, n, k))
-    plan = gemm_plan(TWO, made_each_time(m, n, k), tile)
+    plan = gemm_blocking(TWO, made_each_time(m, n, k), tile)
     depth = plan.depth or k
     assert plan.packs
     assert plan.row_tiles == math.ceil(m / tile.rows)
@@ -365,10 +365,10 @@ def test_a_far_operand_is_packed_where_it_is_used(m: int, n: int, k: int) -> Non
 @pytest.mark.parametrize(("m", "n", "k"), [(1024, 2048, 2048), (512, 1024, 8192)])
 def test_panels_of_a_far_constant_are_passed_once(m: int, n: int, k: int) -> None:
     tile = gemm_tile(TWO, product(m, n, k))
-    plan = gemm_plan(TWO, product(m, n, k), tile)
+    plan = gemm_blocking(TWO, product(m, n, k), tile)
     assert plan.row_tiles == math.ceil(m / tile.rows)
     assert plan.panels * tile.columns * (plan.depth or k) * 4 <= TWO.cache(2).size
-    near = gemm_plan(TWO, product(m, 256, 256), tile)
+    near = gemm_blocking(TWO, product(m, 256, 256), tile)
     assert near.panels == 256 // tile.columns
 
 
@@ -377,9 +377,9 @@ def test_a_near_one_is_packed_before_and_so_are_panels_that_nobody_can_share(
     m: int, n: int, k: int
 ) -> None:
     few = made_each_time(m, n, k)
-    assert not gemm_plan(TWO, few, gemm_tile(TWO, few)).packs
+    assert not gemm_blocking(TWO, few, gemm_tile(TWO, few)).packs
     constant = product(512, 1024, 4096)
-    assert not gemm_plan(TWO, constant, gemm_tile(TWO, constant)).packs
+    assert not gemm_blocking(TWO, constant, gemm_tile(TWO, constant)).packs
 
 
 def test_what_a_task_packs_is_as_large_as_what_it_uses() -> None:

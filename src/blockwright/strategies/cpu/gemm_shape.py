@@ -1,0 +1,67 @@
+"""Match contractions of any type, and read the shape of one from its block."""
+
+from __future__ import annotations
+
+import math
+
+from blockwright import ir
+from blockwright.analysis.facts import symbol_facts
+from blockwright.strategies.cpu.gemm_blocking import GemmShape
+from blockwright.strategies.cpu.micro_kernel import MicroKernel
+from blockwright.strategies.match.blocks import (
+    Contraction,
+    address_of,
+    contraction_of,
+    extent_of,
+    is_away,
+    is_cold,
+    is_constant,
+    stride,
+)
+
+
+def product_of(block: ir.Block) -> Contraction | None:
+    """Match a contraction of floats or integers."""
+    return contraction_of(block, integers=True)
+
+
+def shape_of(
+    func: ir.PrimFunc, block: ir.Block, facts: Contraction, kernel: MicroKernel
+) -> GemmShape:
+    """Extents, and the strides of the left operand along the last m and k axes.
+
+    One step of the reduction is a group of the micro-kernel.
+    """
+    bits = kernel.accumulator.bits
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
+    address = address_of(load, block)
+    steps: list[int] = []
+    for axes, count in ((facts.m, 1), (facts.k, kernel.group)):
+        result = (stride(address, block.iter_vars[p]) for p in axes)
+        step = min(result, default=math.inf)
+        steps.append(0 if math.isinf(step) else int(step) * count * facts.a.dtype.nbytes)
+    batch, rows, columns, depth = (
+        extent_of(block, axes) for axes in (facts.batch, facts.m, facts.n, facts.k)
+    )
+    lengths = [block.iter_vars[p].dom.extent for p in facts.m]
+    smallest = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
+    return GemmShape(
+        batch,
+        rows,
+        columns,
+        None if depth is None else -(-depth // kernel.group),
+        *steps,
+        bits=bits,
+        cold=is_cold(func, facts.b),
+        away=is_away(func, facts.b),
+        packed=not is_constant(func, facts.b),
+        least=smallest,
+        each=math.prod(map(_multiple, lengths)),
+    )
+
+
+def _multiple(length: ir.Expr) -> int:
+    """A known divisor of a length."""
+    if isinstance(length, ir.Mul):
+        return _multiple(length.a) * _multiple(length.b)
+    return max(1, ir.const_int(length) or 1)
