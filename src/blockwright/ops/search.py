@@ -1,7 +1,7 @@
 """Positions of values in sorted sequences: `searchsorted` and `bucketize`.
 
-A position is counted, not bisected: it is the number of boundaries below the value. This needs no
-branches, and the count is vectorized like any other sum.
+The position is found by bisection with the comparisons of PyTorch, so that sequences that are not
+sorted, or hold NaN, give the same positions too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from blockwright import ir
 from blockwright.ops.common import (
     I32,
     I64,
-    fold,
+    ONE,
+    ZERO,
+    as_dim,
     inputs,
     require_kind,
     result,
@@ -60,34 +62,51 @@ def _positions(
     return result([x], x.shape, dtype)
 
 
-def _counted(
+def _bisected(
     ctx: OpContext, program: Program, sequence: Tensor, x: Tensor, attrs: Attrs
 ) -> ir.PrimFunc:
-    dtype = _position_type(attrs)
+    dtype, size = _position_type(attrs), sequence.shape[-1]
     single = len(sequence.shape) == 1
+    out = program.alloc("out", x.shape, dtype)
+    low, high = (ir.Buffer(name, I64, (ONE,)) for name in ("low", "high"))
 
-    def below(*indices: Any) -> ir.Expr:
-        """1 if the value belongs after the boundary; a NaN belongs after all of them."""
-        *place, k = indices
-        boundary = sequence[k] if single else sequence[(*place[:-1], k)]
-        value = x[tuple(place)]
-        before = boundary > value if _right(attrs) else boundary >= value
-        return ir.select(before, ir.const(0, dtype), ir.const(1, dtype))
+    def search(*place: Any) -> ir.Stmt:
+        """Keep low ≤ position ≤ high; a NaN belongs after all boundaries."""
+        start, end = ir.load(low, ZERO), ir.load(high, ZERO)
+        middle = ir.Var("middle", I64)
+        at = ir.call("checked_index", middle, size)
+        boundary = sequence[at] if single else sequence[(*place[:-1], at)]
+        before = boundary > x[place] if _right(attrs) else boundary >= x[place]
+        step = ir.IfThenElse(
+            before,
+            ir.BufferStore(high, middle, (ZERO,)),
+            ir.BufferStore(low, ir.add(middle, ONE), (ZERO,)),
+        )
+        halved = ir.LetStmt(middle, ir.floordiv(ir.add(start, end), as_dim(2)), step)
+        return ir.seq(
+            [
+                ir.BufferStore(low, ZERO, (ZERO,)),
+                ir.BufferStore(high, size, (ZERO,)),
+                ir.While(ir.compare(ir.LT, start, end), halved),
+                ir.BufferStore(out.buffer, ir.cast_to(start, dtype), place),
+            ]
+        )
 
-    last = sequence.shape[-1]
-    return program.finish([fold(program, "out", x.shape, (last,), below, "sum", dtype)])
+    program.block("search", x.shape, search, allocated=[low, high])
+    return program.finish([out])
 
 
 def _positions_of(sequence: Array, x: Array, attrs: Attrs) -> Array:
-    side = "right" if _right(attrs) else "left"
-    if sequence.ndim == 1:
-        found = np.searchsorted(sequence, x, side)
-    else:
-        rows = zip(
-            sequence.reshape(-1, sequence.shape[-1]), x.reshape(-1, x.shape[-1]), strict=True
-        )
-        found = np.array([np.searchsorted(row, part, side) for row, part in rows])
-    return np.asarray(found, np.int32 if attrs["out_int32"] else np.int64).reshape(x.shape)
+    found = np.zeros(x.shape, np.int32 if attrs["out_int32"] else np.int64)
+    for place in np.ndindex(x.shape):
+        row = sequence if sequence.ndim == 1 else sequence[place[:-1]]
+        low, high = 0, row.shape[0]
+        while low < high:
+            middle = (low + high) // 2
+            before = row[middle] > x[place] if _right(attrs) else row[middle] >= x[place]
+            low, high = (low, middle) if before else (middle + 1, high)
+        found[place] = low
+    return found
 
 
 def _deduce_search(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -98,7 +117,7 @@ def _deduce_search(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir
 def _lower_search(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
     program = Program(ctx.name)
     sequence, x = inputs(ctx, program, infos)
-    return _counted(ctx, program, sequence, x, attrs)
+    return _bisected(ctx, program, sequence, x, attrs)
 
 
 def _search(sequence: Array, x: Array, **attrs: Any) -> Array:
@@ -115,7 +134,7 @@ def _deduce_buckets(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> i
 def _lower_buckets(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
     program = Program(ctx.name)
     x, boundaries = inputs(ctx, program, infos)
-    return _counted(ctx, program, boundaries, x, attrs)
+    return _bisected(ctx, program, boundaries, x, attrs)
 
 
 def _buckets(x: Array, boundaries: Array, **attrs: Any) -> Array:
@@ -143,6 +162,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((_ROWS_OF, values(-1.0, 0.5, -1.0, 0.0, shape=(2, 2))), {"side": "left"}),
             Sample((values(1, 3, 3, 200, dtype="uint8"), values(0, 3, 255, dtype="uint8"))),
             Sample((values(dtype="float32"), floats(4))),
+            Sample((floats(9), floats(7))),
             Sample((_BOUNDARIES, values(0.25, shape=()))),
         ),
         doc="The position in a sorted sequence at which each value would be inserted.",
