@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from blockwright import ir
 from blockwright.analysis.access.tree import child_stmts
@@ -22,6 +22,8 @@ from blockwright.analysis.dataflow.counterexample import (
 )
 from blockwright.analysis.kernels import KernelLaunch, ThreadAxis, axis_of
 
+NodeT = TypeVar("NodeT", bound=ir.Node)
+
 
 class LoopLevel(NamedTuple):
     """A loop or thread axis around a block; `var` is the variable of the axis in its kernel."""
@@ -31,6 +33,10 @@ class LoopLevel(NamedTuple):
     extent: ir.Expr
     stmt: ir.Stmt
     tag: str = ""
+
+    @property
+    def dom(self) -> ir.Range:
+        return ir.Range(self.low, self.extent)
 
     @property
     def span(self) -> VarRange:
@@ -60,9 +66,9 @@ class BlockContext:
     kernel: KernelLaunch | None
     order: int
 
-    def resolved(self, expr: ir.Expr) -> ir.Expr:
-        """An expression of the block in terms of loop variables."""
-        return ir.substitute(expr, self.values)
+    def resolved(self, node: NodeT) -> NodeT:
+        """An expression or range of the block in terms of loop variables."""
+        return ir.substitute(node, self.values)
 
     def views(self) -> Iterator[ir.MatchBufferRegion]:
         """Region views that the block may use: its own, then those of enclosing blocks."""

@@ -143,19 +143,19 @@ class VisibleWrites:
     def _find_box(self, writer: Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
         context = writer.context
         fixed = {x.var for x in self.path if self._in_step(x, context, everyone, alone)}
-        domains = {x.var: ir.Range(x.low, x.extent) for x in context.path if x.var not in fixed}
+        domains = {x.var: x.dom for x in context.path if x.var not in fixed}
         if alone:  # only the first thread along these axes reads; it sees its own write
             mine = {level.tag for level in self.path}
             for level in self._shared_axes(context):
                 if level.tag not in mine:
                     domains[level.var] = ir.Range(level.low, ir.const(1, level.extent.dtype))
-        ranges = tuple(ir.substitute(r, context.values) for r in writer.region.region)
+        ranges = tuple(context.resolved(r) for r in writer.region.region)
         guards = ir.all_of(context.guards)
         predicate = None if ir.is_const_int(guards) else guards
         known = self.analyzer.copy()
         for level in self.path:
             if level.var in fixed:
-                known.bind(level.var, ir.Range(level.low, level.extent))
+                known.bind(level.var, level.dom)
         region = ir.BufferRegion(writer.region.buffer, ranges)
         return relax_region(region, domains, known, predicate).region
 

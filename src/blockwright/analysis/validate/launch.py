@@ -196,18 +196,14 @@ def _bytes(buffer: ir.Buffer, users: Sequence[BlockContext], analyzer: Analyzer)
     ]
     known = analyzer.copy()
     for level in common:
-        known.bind(level.var, ir.Range(level.low, level.extent))
+        known.bind(level.var, level.dom)
     extents = [0] * buffer.ndim
     for context in users:
-        domains = {
-            x.var: ir.Range(x.low, x.extent)
-            for x in context.path
-            if all(x.var is not c.var for c in common)
-        }
+        domains = {x.var: x.dom for x in context.path if all(x.var is not c.var for c in common)}
         for region in (*context.block.reads, *context.block.writes):
             if region.buffer is not buffer:
                 continue
-            ranges = [ir.substitute(r, context.values) for r in region.region]
+            ranges = [context.resolved(r) for r in region.region]
             box = bound_region(ranges, domains, known, None, buffer.shape)
             for k, (rng, full) in enumerate(zip(box, buffer.shape, strict=True)):
                 bounds = [known.const_bounds(e)[1] for e in (rng.extent, full)]

@@ -35,7 +35,7 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[BlockContext]) -> Itera
     for context in viewing:
         analyzer = symbol_facts(func)
         for level in context.path:
-            analyzer.bind(level.var, ir.Range(level.low, level.extent))
+            analyzer.bind(level.var, level.dom)
         for match in context.block.match_buffers:
             source = resolved_region(context, match.source)
             strides = buffer_strides(source.buffer, align.get(source.buffer, ()))
