@@ -96,7 +96,7 @@ def test_the_rule_takes_and_refuses_as_described() -> None:
     assert result.strategy == "parallel_outermost"
     assert "sch.parallel" in result.trace.as_python()
     kinds = [loop.kind for loop in ir.collect(result.func, ir.For)]
-    assert kinds == [ir.ForKind.PARALLEL, ir.ForKind.SERIAL]
+    assert kinds == [ir.ForKind.PARALLEL, ir.ForKind.SERIAL, ir.ForKind.SERIAL]
 
     given = np.arange(12, dtype="float32").reshape(3, 4)
     outs = [np.zeros_like(given) for _ in range(2)]
