@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 import blockwright as bw
+from blockwright.runtime import ffi
 
 N = Dim("n", min=1, max=200)
 M = Dim("m", min=2, max=50)
@@ -198,3 +202,34 @@ def test_messages_call_a_dimension_by_the_name_of_its_dim(form: str) -> None:
     with pytest.raises(bw.ArgumentError, match="rows") as caught:
         exe(torch.ones(3, 4), torch.ones(5, 4))
     assert caught.value.code == "BW709"
+
+
+def test_threads_compile_at_once() -> None:
+    """PyTorch's exporter is not thread-safe; compilations take turns in it."""
+    x = torch.randn(3, 4)
+    right: list[bool] = []
+
+    def work(width: int) -> None:
+        module = nn.Sequential(nn.Linear(4, width), nn.GELU()).eval()
+        found = bw.compile(module, (x,))(x)
+        right.append(torch.allclose(found, module(x), atol=1e-5))
+
+    threads = [threading.Thread(target=work, args=(width,)) for width in (3, 4, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 3
+
+
+def test_a_module_that_another_thread_imports_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partial: Any = ModuleType("tvm_ffi")
+    partial.__spec__ = SimpleNamespace(_initializing=True)
+    monkeypatch.setitem(sys.modules, "tvm_ffi", partial)
+    whole = ModuleType("tvm_ffi")
+    monkeypatch.setattr(ffi.importlib, "import_module", lambda name: whole)
+    assert ffi.tvm_ffi() is whole
+    partial.__spec__._initializing = False
+    assert ffi.tvm_ffi() is partial

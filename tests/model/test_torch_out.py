@@ -167,6 +167,24 @@ def test_autograd_learns_of_the_writes(double: Any, pair: Any) -> None:
     assert apart._version > version[2]
 
 
+def test_results_that_require_gradients_are_refused(double: Any) -> None:
+    """Autograd would differentiate the former value of the memory."""
+    x = torch.randn(5, 4)
+    leaf = torch.zeros(5, 4, requires_grad=True)
+    for out in (leaf, leaf * 1, (leaf * 1).T.contiguous().T):
+        with pytest.raises(bw.ArgumentError, match="requires gradients") as caught:
+            double(x, out=out)
+        assert caught.value.code == "BW707"
+        assert (out == 0).all()
+    with torch.no_grad():
+        double(x, out=leaf)
+    assert torch.equal(leaf.detach(), x * 2)
+    assert leaf._version == 1
+    double(x * 2, out=leaf.detach())
+    assert torch.equal(leaf.detach(), x * 4)
+    assert not double(leaf).requires_grad
+
+
 def test_lists_and_tuples_stand_for_each_other(pair: Any) -> None:
     x = torch.randn(5, 4)
     out = [torch.empty(5, 4), torch.empty(5, 4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -35,6 +36,9 @@ from blockwright.verify import require_solvers
 
 Progress = Callable[[str, int, int], None]
 EFFORTS = ("none",)
+_TRACING = threading.RLock()
+"""Held while PyTorch traces: export and decompositions are not thread-safe. Reentrant, because a
+traced module may compile another one."""
 _LARGE = 50  # torch submodules above which the worker processes are started early
 OPTIONS = ("disabled_strategies", "instruments", "log_queries", "sanitize", "stages", "winograd")
 KINDS = "pass a torch module, an exported program or an IR module"
@@ -286,10 +290,12 @@ def import_model(
     if "ExportedProgram" in kinds:
         from blockwright.frontend.torch import from_exported_program
 
-        return from_exported_program(model, dynamic_shapes)
+        with _TRACING:
+            return from_exported_program(model, dynamic_shapes)
     if "Module" in kinds and hasattr(model, "named_parameters"):
-        program = _export(model, example_inputs, dynamic_shapes)
-        return import_model(program, dynamic_shapes=dynamic_shapes)
+        with _TRACING:
+            program = _export(model, example_inputs, dynamic_shapes)
+            return import_model(program, dynamic_shapes=dynamic_shapes)
     remedy = "bw.build builds a tensor program" if isinstance(model, ir.PrimFunc) else KINDS
     raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902", help=remedy)
 

@@ -133,6 +133,8 @@ class NativeFunction(Uncopied):
                 return converted(result, kind or self._usual_kind())
         except BufferError:  # an element type or byte order that DLPack cannot express
             pass
+        except ArgumentError:
+            raise
         except FFI_ERRORS as error:
             if error_code(error) != "BW706":
                 self._check_arguments(args)
@@ -213,13 +215,30 @@ class NativeFunction(Uncopied):
         """Increment the version counters of the torch tensors that the call writes.
 
         Autograd compares them to find out that a tensor that it saved has been changed.
+
+        Raises: ArgumentError (BW707) for a tensor whose history autograd would need to rewrite.
         """
         if _torch_tensor is None:
             return
         count = len(args)
         for index in range(count) if self.written is None else self.written:
             if index < count and isinstance(args[index], _torch_tensor):
+                if args[index].requires_grad:
+                    self._require_no_grad(index)
                 _increment_version(args[index])
+
+    def _require_no_grad(self, index: int) -> None:
+        """Reject a written tensor that requires gradients, unless they are disabled.
+
+        Its gradient would be that of its former value; PyTorch rejects such tensors in `out=` too.
+        """
+        if sys.modules["torch"].is_grad_enabled():
+            raise ArgumentError(
+                f"{self._label(index)} requires gradients, and autograd does not record the call, "
+                "which writes it",
+                code="BW707",
+                help="call within torch.no_grad(), or pass x.detach()",
+            )
 
     def _is_result(self, index: int) -> bool:
         return bool(self.results) and index >= len(self.parameters)

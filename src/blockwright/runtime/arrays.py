@@ -48,9 +48,8 @@ class _Interface:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a number, including elements of NumPy arrays of any supported type."""
-    if isinstance(value, np.generic):
-        return isinstance(value, _NUMBERS) or value.dtype.name in DLPACK_KINDS
-    return isinstance(value, _NUMBERS)
+    special = isinstance(value, np.generic) and type(value).__name__ in DLPACK_KINDS
+    return special or isinstance(value, _NUMBERS)
 
 
 def is_numpy(value: Any) -> bool:

@@ -13,8 +13,8 @@ from blockwright.support import BlockwrightError
 def tvm_ffi() -> Any:
     """The `tvm_ffi` module; BW790 when it is not installed."""
     module: ModuleType | None = sys.modules.get("tvm_ffi")
-    if module is not None:
-        return module
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        return module  # while another thread imports it, the import below waits
     try:
         return importlib.import_module("tvm_ffi")
     except ImportError as error:

@@ -260,7 +260,7 @@ CODES: dict[str, str] = {
     "BW704": "Argument has the wrong shape.",
     "BW705": "Argument is on another device than the function.",
     "BW706": "Argument memory has wrong strides or alignment, or overlaps another argument.",
-    "BW707": "Written argument is read-only.",
+    "BW707": "Written argument is read-only, or requires gradients.",
     "BW708": "Size or index out of range.",
     "BW709": "Arguments disagree on a symbolic size.",
     "BW710": "Thread pool setting out of range.",
