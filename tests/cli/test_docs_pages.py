@@ -109,4 +109,4 @@ def test_the_rule_takes_and_refuses_as_described() -> None:
     total = sums.reduce("s", (n,), (4,), lambda i, k: a[i, k])
     refused = try_strategies([rule], sums.finish([total]), Target("native"))
     assert refused.strategy == "unscheduled"
-    assert rule.refuses(refused.func, Target("native")) == "the block reduces"
+    assert refused.refusals == (("parallel_outermost", "the block reduces"),)
