@@ -1,5 +1,7 @@
 """Allocated buffers with declared strides: each element has memory of its own, in each version."""
 
+from itertools import permutations
+
 import pytest
 
 import blockwright as bw
@@ -76,6 +78,40 @@ def test_elements_that_share_memory_are_rejected(shape: str, strides: str) -> No
 )
 def test_elements_apart_are_accepted(shape: str, strides: str) -> None:
     bw.validate(bw.from_source(program(shape, strides)))
+
+
+SYMBOLIC = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    T.func_attr({{"tir_var_lower_bound": {{"n": 0, "m": 0}}}})
+    n, m = T.int64(), T.int64()
+    A = T.match_buffer(a, (n, m, n + 1), "float32")
+    B = T.match_buffer(b, (n, m, n + 1), "float32")
+    C = T.alloc_buffer((n, m, n + 1), "float32", strides=({}, {}, {}))
+    for i, j, k in T.grid(n, m, n + 1):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            C[vi, vj, vk] = A[vi, vj, vk] + T.float32(1)
+    for i, j, k in T.grid(n, m, n + 1):
+        with T.block("B"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            B[vi, vj, vk] = C[vi, vj, vk] * T.float32(2)
+"""
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+@pytest.mark.parametrize("padding", [0, 1, 3])
+def test_versions_of_symbolic_strides_in_any_order(order: tuple[int, ...], padding: int) -> None:
+    """The order of strides such as (n + 2, (n + 2) * n + 1, 1) need not be proved."""
+    sizes, strides, step = ("n", "m", "(n + 1)"), ["", "", ""], "1"
+    for axis in order:
+        strides[axis] = step
+        step = f"({step} * {sizes[axis]} + {padding})"
+    func = bw.from_source(SYMBOLIC.format(*strides))
+    sch = bw.Schedule(func, verify="full")
+    sch.compute_at(sch.get_block("C"), sch.get_loops(sch.get_block("B"))[0])
+    sch.double_buffer(sch.get_block("C"), 0)
+    assert_same_meaning(func, sch.func, exact=True, sizes={"n": 3, "m": 2})
 
 
 def test_random_programs_draw_strides() -> None:

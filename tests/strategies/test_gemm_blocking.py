@@ -328,11 +328,31 @@ def test_tasks_may_be_cut_unevenly(
     def fixed(*_: object) -> GemmBlocking:
         return plan
 
-    monkeypatch.setattr("blockwright.strategies.cpu.gemm.gemm_blocking", fixed)
+    monkeypatch.setattr("blockwright.strategies.cpu.gemm_plan.gemm_blocking", fixed)
     func = program(5 * 6 + 1, 5 * 16 + 3, 32)
     result = checks.taken_by("gemm", func)
     assert "outer_product" in str(result.trace.as_python())
     assert_same_meaning(func, result.func)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_register_tiles_are_no_higher_than_the_result(rows: int) -> None:
+    """Also where weights come from memory, and the model expects high tiles to take less time."""
+    for columns, depth in ((768, 768), (320, 1280), (1000, 2048)):
+        some = msgspec.structs.replace(product(rows, columns, depth), cold=True)
+        assert gemm_tile(Target("x86-64-v4", num_threads=2), some).rows <= rows
+
+
+def test_one_row_of_a_batch_is_scheduled_with_uncached_weights(checks: Any) -> None:
+    p = Program("one")
+    sizes = [ir.const(n, "int64") for n in (1, 768)]
+    a, w = p.param("A", (sizes[0], *sizes), "float32"), p.param("W", (sizes[1],) * 2, "float32")
+    c = p.reduce("C", (sizes[0], *sizes), sizes[1:], lambda b, i, j, k: a[b, i, k] * w[j, k])
+    func = p.finish([p.compute("D", (sizes[0], *sizes), lambda *i: c[i] + 1.0)])
+    func = func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,), COLD_PARAMS: (1,)})
+    for target in (Target("x86-64-v4", num_threads=2), TWO):
+        result = apply_strategies(func, target)
+        assert (result.strategy, result.note) == ("gemm", "")
 
 
 def test_the_choice_is_the_same_every_time() -> None:

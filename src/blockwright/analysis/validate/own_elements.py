@@ -17,6 +17,9 @@ Axis = tuple[ir.Expr, ir.Expr]  # extent, stride
 _LISTED = 1 << 20
 """Elements of a buffer of constant shape whose positions are listed and compared."""
 
+_SIZES = (2, 5, 64)
+"""Values of symbols for which strides are put in order."""
+
 
 def layout_problem(buffer: ir.Buffer, analyzer: Analyzer) -> str | None:
     """Why two elements of an allocated buffer may share memory, or lie before its start; None if
@@ -36,26 +39,31 @@ def layout_problem(buffer: ir.Buffer, analyzer: Analyzer) -> str | None:
         for n, s in zip(buffer.shape, buffer.strides, strict=True)
         if not ir.is_const_int(n, 1)
     ]
-    if _nested(_by_stride(axes, analyzer), analyzer) or _distinct(axes):
+    orders = {tuple(_by_stride(axes, analyzer, size)): None for size in _SIZES}
+    if any(_nested(order, analyzer) for order in orders) or _distinct(axes):
         return None
     strides = ", ".join(script(s) for s in buffer.strides)
     return f"elements of buffer {buffer.name} may share memory: its strides are ({strides})"
 
 
-def _by_stride(axes: Sequence[Axis], analyzer: Analyzer) -> list[Axis]:
-    """The axes in order of stride as far as it is known, else the last one first."""
-    left, order = [*reversed(axes)], list[Axis]()
-    known = analyzer.copy()
-    for extent, _ in axes:
-        known.learn(ir.GE(*ir.match_types(extent, 1)))  # without elements, no two share memory
-    while left:
-        smallest = (
-            k
-            for k, (_, stride) in enumerate(left)
-            if all(known.prove(ir.GE(*ir.match_types(s, stride))) for _, s in left)
-        )
-        order.append(left.pop(next(smallest, 0)))
-    return order
+def _by_stride(axes: Sequence[Axis], analyzer: Analyzer, size: int) -> list[Axis]:
+    """The axes in order of stride where every symbol is `size`, or its nearest possible value.
+
+    Of equal strides and unknown ones, the last axis comes first. The order need not hold for other
+    sizes: `_nested` proves that it does.
+    """
+
+    def value(axis: Axis) -> float:
+        stride = axis[1]
+        sizes: dict[ir.Var, ir.Expr] = {}
+        for var in ir.free_vars(stride):
+            low, high = analyzer.const_bounds(var)
+            near = max(size if high is None else min(size, high), size if low is None else low)
+            sizes[var] = ir.const(near, var.dtype)
+        known = ir.const_int(analyzer.simplify(ir.substitute(stride, sizes)))
+        return math.inf if known is None else known
+
+    return sorted(reversed(axes), key=value)
 
 
 def _nested(order: Sequence[Axis], analyzer: Analyzer) -> bool:

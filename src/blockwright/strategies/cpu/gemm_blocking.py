@@ -114,7 +114,7 @@ def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
     """
     if product.m is None:
         return unknown_rows(target, product)[0].tile
-    tiles = register_tiles(target, product.m, product.n, product.bits, max(1, product.m_stride))
+    tiles = _tiles_within(target, product)
     if product.n is None or product.k is None:
         return tiles[0]
     best, smallest = tiles[0], math.inf
@@ -126,6 +126,14 @@ def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
         first, other = (_best_plan(target, product, tile)[1] for tile in (tiles[0], best))
         best = best if other < first * _BETTER else tiles[0]
     return best
+
+
+def _tiles_within(target: Target, product: GemmShape) -> list[RegisterTile]:
+    """Register tiles that are no higher than the result, the one with the best throughput first."""
+    assert product.m is not None
+    step = max(1, product.m_stride)
+    most = min(16, product.m)
+    return register_tiles(target, product.m, product.n, product.bits, step, most)
 
 
 def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
@@ -172,7 +180,7 @@ def ranked_blockings(target: Target, product: GemmShape) -> list[tuple[RegisterT
     """
     if None in (product.m, product.n, product.k):
         return []
-    tiles = register_tiles(target, product.m, product.n, product.bits, max(1, product.m_stride))
+    tiles = _tiles_within(target, product)
     seconds: dict[tuple[RegisterTile, GemmBlocking], float] = {}
     for tile in tiles[:_TILES]:
         best = gemm_blocking(target, product, tile)
