@@ -48,8 +48,10 @@ class _Interface:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a number, including elements of NumPy arrays of any supported type."""
-    special = isinstance(value, np.generic) and type(value).__name__ in DLPACK_KINDS
-    return special or isinstance(value, _NUMBERS)
+    if isinstance(value, _NUMBERS):
+        return True
+    kind: Any = value.__class__
+    return issubclass(kind, np.generic) and kind.__name__ in DLPACK_KINDS
 
 
 def is_numpy(value: Any) -> bool:
