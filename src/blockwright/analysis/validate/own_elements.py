@@ -63,7 +63,8 @@ def _by_stride(axes: Sequence[Axis], analyzer: Analyzer, size: int) -> list[Axis
         known = ir.const_int(analyzer.simplify(ir.substitute(stride, sizes)))
         return math.inf if known is None else known
 
-    return sorted(reversed(axes), key=value)
+    last_first = axes[::-1]  # sorting is stable
+    return sorted(last_first, key=value)
 
 
 def _nested(order: Sequence[Axis], analyzer: Analyzer) -> bool:
