@@ -142,6 +142,21 @@ def largest(value: Expr, analyzer: Analyzer) -> int | None:
     return max(known) if isinstance(value, E.Max) else sum(known)
 
 
+_LANE_WISE = (E.Add, E.Sub, E.Mul, E.FloorDiv, E.FloorMod, E.Min, E.Max)
+
+
+def _of_lane(index: Expr, lane: Var) -> Expr | None:
+    """A vector index as a scalar expression of the lane's number; None for unrelated lanes."""
+    if isinstance(index, E.Broadcast):
+        return index.value
+    if isinstance(index, E.Ramp):
+        return add(index.base, E.Mul(lane, index.stride))
+    if isinstance(index, _LANE_WISE):
+        a, b = _of_lane(index.a, lane), _of_lane(index.b, lane)
+        return None if a is None or b is None else type(index)(a, b)
+    return None
+
+
 class _Finder:
     """Walks in program order and tracks the enclosing loops, conditions and let values."""
 
@@ -248,20 +263,27 @@ class _Finder:
 
     def _add(self, indices: tuple[Expr, ...], *, writes: bool) -> None:
         loops = len(self.loops)
-        region = tuple(self._point(self._inline(index)) for index in indices)
+        region = tuple(
+            self._point(self._inline(index), extent)
+            for index, extent in zip(indices, self.buffer.shape, strict=True)
+        )
         self._record(region, reads=not writes, writes=writes)
         del self.loops[loops:]
 
-    def _point(self, index: Expr) -> Range:
-        """The range of one index; the lanes of a vector index become an innermost loop."""
-        if isinstance(index, E.Broadcast):
-            index = index.value
-        if isinstance(index, E.Ramp):
-            lane = Var("lane", index.base.dtype)
-            self.loops.append((lane, Range(const(0, lane.dtype), const(index.lanes, lane.dtype))))
-            index = add(index.base, E.Mul(lane, index.stride))
-        if index.dtype.lanes > 1:  # unrelated lanes: model the index as an unbounded value
-            index = Var("anywhere", index.dtype.element)
+    def _point(self, index: Expr, extent: Expr) -> Range:
+        """The range of one index; the lanes of a vector index become an innermost loop.
+
+        Unrelated lanes may be anywhere in a dimension of `extent` elements.
+        """
+        if index.dtype.lanes > 1:
+            lane = Var("lane", index.dtype.element)
+            scalar = _of_lane(index, lane)
+            if scalar is None:
+                return Range(const(0, extent.dtype), extent)
+            if not isinstance(index, E.Broadcast):
+                lanes = const(index.dtype.lanes, lane.dtype)
+                self.loops.append((lane, Range(const(0, lane.dtype), lanes)))
+            index = scalar
         return Range(index, const(1, index.dtype))
 
     def _record(

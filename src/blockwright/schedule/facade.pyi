@@ -97,6 +97,13 @@ class Facade:
     ) -> list[LoopRV]: ...
     def merge(self, *loops: LoopRV) -> LoopRV: ...
     def merge_reduction(self, init: BlockRV | str, update: BlockRV | str) -> None: ...
+    def offset_operand(
+        self,
+        block: BlockRV | str,
+        read: ir.Buffer | int | str,
+        offset: int | ir.Expr,
+        dtype: str,
+    ) -> list[BlockRV]: ...
     def pad_einsum(
         self,
         block: BlockRV | str,

@@ -27,7 +27,8 @@ from blockwright.strategies.cpu.gemm_contract import contract, operands_of
 from blockwright.strategies.cpu.gemm_plan import GemmPlan, best_plan, other_plans
 from blockwright.strategies.cpu.gemm_shape import product_of, shape_of
 from blockwright.strategies.cpu.inline import inline_where, is_copy
-from blockwright.strategies.cpu.micro_kernel import MicroKernel, micro_kernel
+from blockwright.strategies.cpu.inner_reduction import reduce_lanes
+from blockwright.strategies.cpu.micro_kernel import MicroKernel, micro_kernel, offset_of
 from blockwright.strategies.cpu.register_tiling import RowTile
 from blockwright.strategies.cpu.split_k import Pieces
 from blockwright.strategies.match.blocks import (
@@ -36,6 +37,7 @@ from blockwright.strategies.match.blocks import (
     extent_of,
     is_spatial,
     leaf_blocks,
+    position_of,
     stride,
     windowed,
 )
@@ -81,7 +83,46 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
 
 
 def _kernel(target: Target, block: ir.Block, facts: Contraction) -> MicroKernel | None:
-    return micro_kernel(target, facts.a.dtype, facts.b.dtype, block.writes[0].buffer.dtype)
+    return micro_kernel(target, *_types(block, facts))
+
+
+def _types(block: ir.Block, facts: Contraction) -> tuple[ir.DType, ir.DType, ir.DType]:
+    return facts.a.dtype, facts.b.dtype, block.writes[0].buffer.dtype
+
+
+def _offset_signed(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """Make the left operand of a product of signed bytes unsigned, where that is faster.
+
+    The sums of the correction are computed once per column, at compile time if B is a constant.
+    """
+    block, facts = node(sch, handle), operands_of(sch, handle)
+    offset = offset_of(target, *_types(block, facts))
+    if offset is None:
+        return
+    at = position_of(facts.a, block.reads)
+    _, sums, _ = sch.offset_operand(handle, at, offset, "uint8")
+    correction = node(sch, sums)
+    loads = ir.collect(correction.body, ir.BufferLoad)
+    (load,) = (n for n in loads if n.buffer is facts.b)
+    address = address_of(load, correction)
+    spatial = [it for it in correction.iter_vars if it.iter_type is ir.IterType.SPATIAL]
+    if stride(address, spatial[-1]) == 1:
+        _sum_columns(sch, sums, target)
+    else:
+        reduce_lanes(sch, sums, sch.get_loops(sums)[0], target)
+        sch.parallel(sch.get_loops(sums)[0])
+
+
+def _sum_columns(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """Vectorize a sum along its last spatial axis, in strips that threads share."""
+    loops = sch.get_loops(handle)
+    count = sum(it.iter_type is ir.IterType.SPATIAL for it in node(sch, handle).iter_vars)
+    strip, lane = sch.split(loops[count - 1], [None, target.lanes("int32")])
+    sch.reorder(strip, *loops[count:], lane)
+    init = sch.decompose_reduction(handle, loops[count])
+    for block in (init, handle):
+        sch.vectorize(sch.get_loops(block)[-1])
+    sch.parallel(strip)
 
 
 def plans(func: ir.PrimFunc, target: Target) -> Iterator[GemmPlan]:
@@ -111,6 +152,8 @@ class _Prepared(msgspec.Struct, frozen=True):
 
 
 def _prepare(sch: Schedule, target: Target) -> _Prepared:
+    for handle in parts(sch)[1]:
+        _offset_signed(sch, handle, target)
     before, products, behind = parts(sch)
     kept = inline_producers(sch, before, products)
     packed = {block: _packed_with(sch, kept, products, block) for block in products}
@@ -222,10 +265,16 @@ def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
 
 def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
     """The blocks before the first contraction, the contractions, and the blocks after."""
-    handles = sch.get_child_blocks(sch.get_block("root"))
+    handles = [h for h in sch.get_child_blocks(sch.get_block("root")) if not _scheduled(sch, h)]
     at = [k for k, h in enumerate(handles) if product_of(node(sch, h)) is not None]
     others = [h for k, h in enumerate(handles) if k > at[0] and k not in at]
     return handles[: at[0]], [handles[k] for k in at], others
+
+
+def _scheduled(sch: Schedule, handle: BlockRV) -> bool:
+    """Whether a block is part of a correction, which `_offset_signed` has scheduled."""
+    kinds = {sch.get(loop).kind for loop in sch.get_loops(handle)}
+    return bool(kinds - {ir.ForKind.SERIAL})
 
 
 def inline_producers(

@@ -379,6 +379,11 @@ def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmBlocki
     panels = panel_chunk(target, tile, product.k, product.n, product.bits)
     row_tiles = _ROW_TILES
     if product.k is None or product.n is None:
+        rows, columns = _tiles(product, tile)
+        if product.m is not None:
+            row_tiles = min(row_tiles, rows)
+        if product.n is not None:
+            panels = min(panels, columns)
         return GemmBlocking(row_tiles, panels)
     rows, columns = _tiles(product, tile)
     if product.m is None:

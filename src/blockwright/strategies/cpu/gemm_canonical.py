@@ -293,8 +293,6 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
     init = sch.decompose_reduction(form.block, k[0])
     vector_rows(sch, init, form.tile.columns)
     sch.tensorize(m1, form.kernel.intrin(form.tile.rows, form.tile.columns))
-    if form.ragged:  # only the last step reads a partial group
-        sch.annotate(k[-1], LOOP_PARTITION, True)
     return init
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from blockwright import ir
 from blockwright.ir.annotations import (
     LOOP_PARTITION,
     PREFETCH_READ,
@@ -102,6 +103,8 @@ def contract(
         pack(sch, form, batch)
     # Must be last: next to steps that do not divide a sum, a panel would be as long as all of them.
     steps = _write_out(sch, target, product, form.tile, blocking, k, width)
+    if form.ragged and steps:
+        _partition_last_group(sch, steps[-1])
     if blocking.rows_inside:
         _fetch_next_panel(sch, blocking, mi, steps if same_rows else [])
 
@@ -175,6 +178,13 @@ def _write_out(
         together = max(together, steps_written_out(target, tile))
         steps[-1] = write_out_steps(sch, steps[-1], together)
     return steps
+
+
+def _partition_last_group(sch: Schedule, steps: LoopRV) -> None:
+    """Peel the last steps of the reduction: only they read a partial group, under a mask."""
+    loop = sch.get(steps)
+    if loop.kind is ir.ForKind.SERIAL and LOOP_PARTITION not in loop.annotations:
+        sch.annotate(steps, LOOP_PARTITION, True)
 
 
 def _fetch_next_panel(

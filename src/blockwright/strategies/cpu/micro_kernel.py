@@ -115,3 +115,14 @@ def _is_native(dot: DotProduct, target: Target) -> bool:
 
 def _fits_int16(dtype: DType) -> bool:
     return dtype.name in ("int8", "uint8", "int16")
+
+
+def offset_of(target: Target, a: DType, b: DType, accumulator: DType) -> int | None:
+    """The number to add to a signed left operand so that a faster instruction takes it.
+
+    x86 multiplies unsigned by signed bytes four at a time, but signed ones only as 16-bit pairs.
+    """
+    if (a.name, b.name, accumulator.name) != ("int8", "int8", "int32"):
+        return None
+    signed, mixed = DOT_PRODUCTS["dot4_s8s8"], DOT_PRODUCTS["dot4_u8s8"]
+    return 128 if _is_native(mixed, target) and not _is_native(signed, target) else None
