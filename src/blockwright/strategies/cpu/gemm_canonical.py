@@ -143,8 +143,11 @@ def canonicalize(
     fuse_copy(sch, block, tail, extents, [*outer, inner, *middle, across])
     first, between, last = ([1] * len(axes) for axes in (outer, middle, depth))
     whole = list(last)
+    steps = [extent_of(before, axes) for axes in depth]
+    if steps[-1] is not None:
+        steps[-1] = math.ceil(steps[-1] / kernel.group)
     for cut in pieces[-1:]:
-        whole[-1] = whole_pieces([extent_of(before, axes) for axes in depth], cut)
+        whole[-1] = whole_pieces(steps, cut)
     whole[-1] *= kernel.group
     if pad_rows:  # rows beyond the end are read one by one: repeat the last row, without a test
         a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
@@ -159,8 +162,8 @@ def canonicalize(
     for copy, dtype in ((a, kernel.a), (b, kernel.b)):
         if node(sch, copy).writes[0].buffer.dtype is not dtype:
             sch.widen_dtype(copy, 0, dtype.name)
-    steps = extent_of(before, depth[-1])
-    ragged = kernel.group > 1 and (steps is None or steps % kernel.group > 0)
+    terms = extent_of(before, depth[-1])
+    ragged = kernel.group > 1 and (terms is None or terms % kernel.group > 0)
     return Canonical(block, a, b, tile, len(depth), kernel, ragged)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -29,6 +29,7 @@ from blockwright.verify.model.terms import (
 )
 from blockwright.verify.verdict import Unknown
 
+_FINFO: Callable[[Any], Any] = ml_dtypes.finfo
 MOST_ALTERNATIVES = 64
 MOST_LEAVES = 400
 _COMMUTATIVE = ("+", "*", "min", "max", "and", "or")
@@ -128,14 +129,14 @@ def _carries(wide: str, narrow: str) -> bool:
         return new.min_value <= old.min_value and old.max_value <= new.max_value
     if not new.is_float:
         return False
-    float_ = ml_dtypes.finfo(new.numpy())
+    float_ = _FINFO(new.numpy())
     if old.is_int:
         largest = max(old.max_value, -old.min_value)
         return largest <= 1 << (int(float_.nmant) + 1) and largest <= float(float_.max)
     if not old.is_float:
         return False
-    own = ml_dtypes.finfo(old.numpy())
-    return (
+    own = _FINFO(old.numpy())
+    return bool(
         own.nmant <= float_.nmant
         and float(own.max) <= float(float_.max)
         and float(own.smallest_subnormal) >= float(float_.smallest_subnormal)
