@@ -145,20 +145,6 @@ def test_what_pytorch_refuses_is_refused() -> None:
     assert caught.value.code == "BW509"
 
 
-def test_decompositions_that_change_the_type_are_refused() -> None:
-    """PyTorch's decomposition of `bucketize` without boundaries gives zeros like its argument."""
-    import blockwright as bw
-
-    class Buckets(torch.nn.Module):
-        def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-            return torch.bucketize(x, ends)
-
-    with pytest.raises(bw.ImporterError) as caught:
-        bw.compile(Buckets(), (torch.ones(2), torch.ones(0)))
-    assert caught.value.code == "BW509"
-    assert "result of torch.int64 with 1 axes becomes one of torch.float32" in str(caught.value)
-
-
 def test_powers_whose_type_the_exporter_mistakes_are_refused() -> None:
     """`bool ** True` is a bool, and an integer for the exporter: so is all that is made of it."""
 

@@ -359,7 +359,7 @@ _SAMPLES: dict[int, tuple[Sample, ...]] = {
             out_dtype="int32",
         ),
         conv_case(
-            ints(1, 9, 7, 5, dtype="uint8"), ints(20, 3, 3, 5, dtype="int8"), padding=1,
+            ints(1, 9, 7, 5, dtype="uint8"), ints(3, 3, 5, 20, dtype="int8"), padding=1,
             out_dtype="int32", **_NHWC,
         ),
     ),

@@ -82,9 +82,18 @@ def _fuse_reduction_epilogue(p: Player) -> None:
         p.sch.fuse_reduction_epilogue(p.block(), p.block())
 
 
+def _offset_operand(p: Player) -> None:
+    """Offset an operand of a sum, mostly of integers into the next wider type."""
+    block, at, buffer = p.region("read")
+    kinds = {8: "int16", 16: "int32", 32: "int64"}
+    dtype = kinds.get(buffer.dtype.bits, "int64") if p.likely() else p.chance.choice(["uint8"])
+    p.kept(*p.sch.offset_operand(block, at, p.chance.choice([1, 3, 128, -7]), dtype))
+
+
 MOVES = {
     "decompose_reduction": Move(_decompose_reduction),
     "fuse_reduction_epilogue": Move(_fuse_reduction_epilogue, reassociates=True),
     "merge_reduction": Move(_merge_reduction),
+    "offset_operand": Move(_offset_operand),
     "rfactor": Move(_rfactor, reassociates=True),
 }
