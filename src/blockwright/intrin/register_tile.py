@@ -2,10 +2,11 @@
 
 Names are `outer_product_<rows>x<columns>_<type>`, for example `outer_product_6x16_float32`, where
 all three have one type. `outer_product_6x16_float32_bfloat16` takes a B of a narrower type, which
-is widened when it is loaded. The
-implementation is unrolled over rows, with one vector operation per row. The code generator decides
-how rows map to machine registers and whether multiply and add form one FMA. A tile covers one step
-of the reduction axis; it has no loop.
+is widened when it is loaded.
+
+The implementation is unrolled over rows, with one vector operation per row. The code generator
+decides how rows map to machine registers and whether multiply and add form one FMA. A tile covers
+one step of the reduction axis; it has no loop.
 """
 
 from __future__ import annotations

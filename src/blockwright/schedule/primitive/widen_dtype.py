@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.engine.edit import Edit
-from blockwright.schedule.engine.forwarding import Forwarding
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import accessed_buffer, require_elements, require_home
+from blockwright.schedule.legality.buffers import accessed_buffer
+from blockwright.schedule.rewrite.element_type import with_element_type
 from blockwright.support import IRError
 
 _DIGITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
@@ -80,14 +79,8 @@ class WidenDtype(Primitive, frozen=True, eq=False):
     def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
-        owner = require_home(state, block, buffer)
-        wide = self._type(state, buffer.dtype)
-        if wide is buffer.dtype:
-            return StepResult(state.func)
-        require_elements(state, owner, buffer)
-        edit = Edit(state)
-        edit.replace_block(owner, _Widened(buffer, wide, edit.forward)(owner))
-        return edit.finish()
+        dtype = self._type(state, buffer.dtype)
+        return with_element_type(state, block, buffer, dtype, exact=True)
 
     def _type(self, state: StepState, old: ir.DType) -> ir.DType:
         try:
@@ -116,30 +109,3 @@ def _holds_all(wide: ir.DType, old: ir.DType) -> bool:
             return wide.min_value <= low and high <= wide.max_value
         return wide.name in _DIGITS and max(-low, high) <= 1 << _DIGITS[wide.name]
     return wide.name in _WIDER.get(old.name, ())
-
-
-class _Widened(Forwarding):
-    """Replace a buffer by one of a wider type and convert at accesses; record changed blocks."""
-
-    def __init__(self, old: ir.Buffer, wide: ir.DType, forward: dict[ir.Block, ir.Block]) -> None:
-        super().__init__(forward)
-        self._old = old
-        self._wide = wide
-        self._memo[old] = old.replace(dtype=wide)
-
-    def rewrite_Cast(self, node: ir.Cast) -> ir.Expr:
-        """A conversion of a loaded value, which starts from the new type."""
-        load = node.value
-        if isinstance(load, ir.BufferLoad) and load.buffer is self._old:
-            return ir.cast_to(self.descend(load), node.dtype)
-        return self.descend(node)
-
-    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
-        new = self.descend(node)
-        return ir.cast_to(new, self._old.dtype) if node.buffer is self._old else new
-
-    def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.Stmt:
-        new = self.descend(node)
-        if node.buffer is not self._old:
-            return new
-        return new.replace(value=ir.cast_to(new.value, self._wide))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.engine.edit import Edit
-from blockwright.schedule.engine.forwarding import Forwarding
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import UnsafePrimitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import accessed_buffer, require_elements, require_home
+from blockwright.schedule.legality.buffers import accessed_buffer
+from blockwright.schedule.rewrite.element_type import with_element_type
 from blockwright.support import IRError
 
 
@@ -70,14 +69,8 @@ class SetDtype(UnsafePrimitive, frozen=True, eq=False):
     def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
-        owner = require_home(state, block, buffer)
-        stored = self._type(state)
-        if stored is buffer.dtype:
-            return StepResult(state.func)
-        require_elements(state, owner, buffer)
-        edit = Edit(state)
-        edit.replace_block(owner, _Convert(buffer, stored, edit.forward)(owner))
-        return edit.finish()
+        dtype = self._type(state)
+        return with_element_type(state, block, buffer, dtype, exact=False)
 
     def _type(self, state: StepState) -> ir.DType:
         try:
@@ -91,23 +84,3 @@ class SetDtype(UnsafePrimitive, frozen=True, eq=False):
                 help='use a type such as "float16", "bfloat16" or "int8"',
             )
         return stored
-
-
-class _Convert(Forwarding):
-    """Replace a buffer by one of another type, convert at accesses, and record changed blocks."""
-
-    def __init__(self, old: ir.Buffer, stored: ir.DType, forward: dict[ir.Block, ir.Block]) -> None:
-        super().__init__(forward)
-        self._old = old
-        self._stored = stored
-        self._memo[old] = old.replace(dtype=stored)
-
-    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
-        new = self.descend(node)
-        return ir.cast_to(new, self._old.dtype) if node.buffer is self._old else new
-
-    def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.Stmt:
-        new = self.descend(node)
-        if node.buffer is not self._old:
-            return new
-        return new.replace(value=ir.cast_to(new.value, self._stored))
