@@ -167,3 +167,21 @@ def test_sizes_are_operands(agrees: Any) -> None:
         shapes=[{0: n}],
         others=[(torch.randn(7, 4),)],
     )
+
+
+def test_decompositions_that_change_the_type_are_refused() -> None:
+    """PyTorch's decomposition of `bucketize` without boundaries gives zeros like its argument."""
+    import blockwright as bw
+    from blockwright.frontend.torch.decompose import with_known_operators
+    from blockwright.frontend.torch.importer import KNOWN
+
+    class Buckets(torch.nn.Module):
+        def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+            return torch.bucketize(x, ends)
+
+    program = torch.export.export(Buckets(), (torch.ones(2), torch.ones(0)))
+    known = {name for name in KNOWN if "bucketize" not in name}
+    with pytest.raises(bw.ImporterError) as caught:
+        with_known_operators(program, known)
+    assert caught.value.code == "BW509"
+    assert "result of torch.int64 with 1 axes becomes one of torch.float32" in str(caught.value)
