@@ -87,7 +87,7 @@ def test_programs_have_parts_views_allocations_and_atomic_updates() -> None:
     empty = [n for n in extents if isinstance(n, (ir.FloorDiv, ir.Max))]
     views = [n.buffer for n in inside if isinstance(n, ir.DeclBuffer)]
     begins = {type(v.offset) for v in views if v.offset is not None and ir.free_vars(v.offset)}
-    assert len(empty) > 10
+    assert len(empty) > 3
     assert sum(isinstance(n, ir.Allocate) for n in inside) > 10
     assert sum(v.offset is not None for v in views) > 10
     assert begins

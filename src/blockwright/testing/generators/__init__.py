@@ -36,6 +36,7 @@ STAGES = (
     "transpose",
     "gather",
     "matmul",
+    "narrow",
     "where",
     "conv",
     "centre",

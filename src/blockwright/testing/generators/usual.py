@@ -108,6 +108,35 @@ class Usual(Maker):
             lambda *i: ir.mul(x[(*i[:lead], i[lead + 1])], w[i[lead + 1], i[lead]]),
         )
 
+    def _narrow(self) -> Tensor:
+        """A matrix product of narrow elements, accumulated in a wider type.
+
+        Sums of integers wrap around, and only a few of their bits are added to the tensor.
+        """
+        x = self.pick(rank=1)
+        kinds = self.chance.choice((("int8", "uint8"), ("int8", "int16"), INTEGERS, _HALVES))
+        whole = kinds is not _HALVES
+        rows, inner, columns = x.shape[0], self.size(), x.shape[-1]
+        a = self.param([rows, inner], self.chance.choice(kinds))
+        b = self.param([inner, columns], self.chance.choice(kinds))
+        dtype = ir.dtype_of(self.chance.choice(("int32", "int32", "int64")) if whole else x.dtype)
+
+        def term(i: ir.Expr, j: ir.Expr, k: ir.Expr) -> ir.Expr:
+            return ir.mul(ir.cast_to(a[i, k], dtype), ir.cast_to(b[k, j], dtype))
+
+        product = self.program.reduce(
+            self.name("narrow"), [rows, columns], [inner], term, dtype=dtype
+        )
+        self.unused.append(product)
+
+        def joined(*i: ir.Expr) -> ir.Expr:
+            value: ir.Expr = product[i[0], i[-1]]
+            if whole:
+                value = ir.cast_to(ir.call("bitwise_and", value, ir.const(3, dtype)), x.dtype)
+            return ir.add(ir.mul(x[i], 0.5), value)
+
+        return self.compute(x.shape, joined)
+
     def _conv(self) -> Tensor:
         """A strided convolution along the last axis; the axis before it holds the channels."""
         x = self.pick(rank=2)
@@ -318,6 +347,7 @@ def _zeros(s: ir.DType, t: ir.DType) -> tuple[ir.Expr, ir.Expr]:
 
 
 _PAIR_SUM = comm_reducer(_add_pairs, _zeros)
+_HALVES = ("bfloat16", "float16")
 _UNARY: tuple[Callable[[ir.Expr], ir.Expr], ...] = (
     lambda x: ir.call("tanh", x),
     lambda x: ir.call("sigmoid", x),

@@ -118,8 +118,16 @@ _WIDER = ("int16", "int32", "int64", "float32", "float64")
 
 
 def _widen_dtype(p: Player) -> None:
-    block, at, _ = p.region("write")
-    p.sch.widen_dtype(block, at, p.chance.choice(_WIDER))
+    """Widen a buffer, often the copy of a narrow operand."""
+    if p.likely(0.5):
+        block = p.block_where(lambda b: any(r.buffer.dtype.bits in (8, 16) for r in b.reads))
+        _, at, buffer = p.region("read", block)
+        copy = p.sch.cache_read(block, at, "global")
+        wider = ("float32", "float64") if buffer.dtype.is_float else ("int32", "int64", "float64")
+        p.sch.widen_dtype(copy, 0, p.chance.choice(wider))
+    else:
+        block, at, _ = p.region("write")
+        p.sch.widen_dtype(block, at, p.chance.choice(_WIDER))
 
 
 def _pad_value(p: Player, rank: int) -> float | IndexMap | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.schedule import BlockRV
+from blockwright.testing.generators.integers import INTEGERS
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 
 
@@ -83,11 +84,29 @@ def _fuse_reduction_epilogue(p: Player) -> None:
 
 
 def _offset_operand(p: Player) -> None:
-    """Offset an operand of a sum, mostly of integers into the next wider type."""
-    block, at, buffer = p.region("read")
-    kinds = {8: "int16", 16: "int32", 32: "int64"}
-    dtype = kinds.get(buffer.dtype.bits, "int64") if p.likely() else p.chance.choice(["uint8"])
-    p.kept(*p.sch.offset_operand(block, at, p.chance.choice([1, 3, 128, -7]), dtype))
+    """Offset an operand, mostly one of a product of integers, into a type that holds the sums."""
+    block = p.block_where(_multiplies_integers) if p.likely() else p.block()
+    _, at, buffer = p.region("read", block)
+    offset, old = p.chance.choice([1, 3, 128, -7]), buffer.dtype
+    fitting = [
+        t.name
+        for t in map(ir.dtype_of, INTEGERS)
+        if old.is_int
+        and t.min_value <= old.min_value + offset
+        and old.max_value + offset <= t.max_value
+    ]
+    wanted = fitting if fitting and p.likely() else INTEGERS
+    p.kept(*p.sch.offset_operand(block, at, offset, p.chance.choice(wanted)))
+
+
+def _multiplies_integers(block: ir.Block) -> bool:
+    body = block.body
+    return (
+        block.init is not None
+        and isinstance(body, ir.BufferStore)
+        and body.buffer.dtype.is_int
+        and any(isinstance(n, ir.Mul) for n in ir.walk(body.value))
+    )
 
 
 MOVES = {
