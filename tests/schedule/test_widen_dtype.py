@@ -101,6 +101,36 @@ def test_parameters_keep_their_type() -> None:
     assert caught.value.code == "BW321"
 
 
+@pytest.mark.parametrize("place", ["B[vi % 4]", "T.address_of(B[vi % 4])"])
+@pytest.mark.parametrize("step", ["widen_dtype", "unsafe.set_dtype"])
+def test_atomic_updates_keep_the_type_of_their_memory(step: str, place: str) -> None:
+    """In float64, the sum would round otherwise."""
+    func = bw.from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), C: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4,), "float32")
+    for i in range(4):
+        with T.block("zero"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = T.float32(0)
+    for i in T.parallel(64):
+        with T.block("B"):
+            vi = T.axis.spatial(64, i)
+            T.atomic_add({place}, A[vi])
+    for i in range(4):
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = B[vi]
+""")
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func)
+    change = sch.widen_dtype if step == "widen_dtype" else sch.unsafe.set_dtype
+    with pytest.raises(ScheduleError, match="in its own element type") as caught:
+        change(sch.get_block("zero"), 0, "float64")
+    assert caught.value.code == "BW359"
+    assert sch.func is func
+
+
 def test_the_step_is_proved() -> None:
     sch = Schedule(program("uint8"))
     sch.widen_dtype(sch.get_block("B"), 0, "int16")

@@ -35,7 +35,7 @@ class WidenDtype(Primitive, frozen=True, eq=False):
         dtype: the new element type, such as "int16" for an int8 or uint8 buffer.
 
     Requires: every value of the old type is a value of the new type (BW304); the buffer is
-    allocated in the program (BW321) and accessed element by element (BW359).
+    allocated in the program (BW321), and accessed element by element, by no atomic update (BW359).
 
     Before::
 

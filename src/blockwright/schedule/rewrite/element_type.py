@@ -20,10 +20,26 @@ def with_element_type(
     owner = require_home(state, block, buffer)
     if dtype is buffer.dtype:
         return StepResult(state.func)
+    _require_no_atomics(state, owner, buffer)
     require_elements(state, owner, buffer)
     edit = Edit(state)
     edit.replace_block(owner, _Convert(buffer, dtype, exact, edit.forward)(owner))
     return edit.finish()
+
+
+def _require_no_atomics(state: StepState, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
+    """Atomic updates compute in the element type of memory, which conversions cannot restore."""
+    for node in ir.walk(stmt):
+        if not ir.is_atomic(node):
+            continue
+        place = ir.atomic_place(node)
+        if place is not None and place.buffer is buffer:
+            state.fail(
+                f"{node.op} updates {buffer.name} in its own element type",
+                code="BW359",
+                guilty=[node],
+                help="keep the type of buffers that are updated atomically",
+            )
 
 
 class _Convert(Forwarding):

@@ -24,8 +24,8 @@ class SetDtype(UnsafePrimitive, frozen=True, eq=False):
         buffer_index: position among the block's write regions, or the buffer's name.
         dtype: the new element type, such as "float16".
 
-    Requires: the buffer is allocated in the program (BW321) and accessed element by element
-    (BW359); the type is scalar (BW304).
+    Requires: the buffer is allocated in the program (BW321), and accessed element by element, by no
+    atomic update (BW359); the type is scalar (BW304).
 
     Before::
 
