@@ -254,3 +254,40 @@ def outside(C: T.Buffer((3,), "float32")):
     out = np.zeros(3, "float32")
     interpret(func, out)
     np.testing.assert_array_equal(out, 4.0)
+
+
+def test_a_condition_around_all_uses_leaves_out_whole_iterations() -> None:
+    """As `merge_guards` writes it: iterations outside of the last tile do not use the buffer."""
+    func = from_source("""
+@T.prim_func
+def one_guard(x: T.Buffer((3,), "float32"), C: T.Buffer((5, 3), "float32")):
+    B = T.allocate((3,), "float32")
+    for o in range(2):
+        for i in T.parallel(4):
+            if o * 4 + i < 5:
+                for j in range(3):
+                    B[j] = x[j]
+                    C[o * 4 + i, j] = B[j] * T.float32(2)
+""")
+    x, out = np.arange(3, dtype="float32"), np.zeros((5, 3), "float32")
+    interpret(func, x, out)
+    np.testing.assert_array_equal(out, np.tile(2 * x, (5, 1)))
+
+
+def test_a_condition_around_some_uses_does_not() -> None:
+    func = from_source("""
+@T.prim_func
+def two_guards(x: T.Buffer((3,), "float32"), C: T.Buffer((5, 3), "float32")):
+    B = T.allocate((3,), "float32")
+    for o in range(2):
+        for i in T.parallel(4):
+            if o * 4 + i < 5:
+                for j in range(3):
+                    B[j] = x[j]
+            if i < 1:
+                for j in range(3):
+                    C[o * 4 + i, j] = B[j] * T.float32(2)
+""")
+    with pytest.raises(InterpretError) as caught:
+        interpret(func, np.zeros(3, "float32"), np.zeros((5, 3), "float32"))
+    assert caught.value.code == "BW756"

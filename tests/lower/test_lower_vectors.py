@@ -237,3 +237,24 @@ def test_a_divisor_that_all_lanes_share_is_not_0_where_no_lane_runs(n: int, divi
         expected[v] += 8 // n * (a[v] % divisor)
     interpret(lowered, n, a, d, result)
     np.testing.assert_array_equal(result, expected)
+
+
+def test_a_masked_store_to_shared_memory_leaves_the_other_lanes_alone() -> None:
+    """A `local` buffer that a parallel loop shares is in memory; its other lanes are unset."""
+
+    @T.prim_func
+    def shared(n: T.int64, A: T.Buffer((4, 8), "float32"), C: T.Buffer((4, 8), "float32")):
+        B = T.allocate((4, 8), "float32", scope="local")
+        for i in range(4):
+            for v in T.vectorized(8):
+                if v < n:
+                    B[i, v] = A[i, v]
+        for i in T.parallel(4):
+            for j in range(n):
+                C[i, j] = B[i, j]
+
+    lowered = lower(shared, "x86-64-v4")
+    (masked,) = [s for s in stores(lowered) if s.value.dtype.lanes == 8]
+    assert masked.predicate is not None
+    assert masked.buffer.scope == "global"
+    assert [load.buffer.name for load in ir.collect(masked.value, ir.BufferLoad)] == ["A"]

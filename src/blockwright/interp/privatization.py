@@ -159,7 +159,8 @@ class _Beginning:
                 bounds = self._used_in(stmt.min) or self._used_in(stmt.extent)
                 return not bounds and self.writes(stmt.body)
             case IfThenElse():
-                if not self._in_every_round(stmt.condition) or self._used_in(stmt.condition):
+                guarded = self._holds_all_uses(stmt) or self._in_every_round(stmt.condition)
+                if not guarded or self._used_in(stmt.condition):
                     return False
                 one_sided = stmt.else_case is None or not self._used_in(stmt.else_case)
                 return one_sided and self.writes(stmt.then_case)
@@ -242,6 +243,13 @@ class _Beginning:
             n for n in walk(self.whole) if isinstance(n, BlockRealize) and self._used_in(n.block)
         ]
         return all(any(_same(c, condition) for c in conjuncts(n.predicate)) for n in users)
+
+    def _holds_all_uses(self, stmt: IfThenElse) -> bool:
+        """Whether the parallel loop uses the buffer in this branch only."""
+        return self._uses(stmt.then_case) == self._uses(self.whole)
+
+    def _uses(self, root: Node) -> int:
+        return sum(node is self.buffer for node in walk(root))
 
     def _used_in(self, root: Node) -> bool:
         return any(node is self.buffer for node in walk(root))

@@ -31,6 +31,7 @@ LOWERING: list[tuple[str, Pass]] = passes(
     "sanitize.insert_checks",
     "flatten.flatten_buffers",
     "simplify.simplify as simplify_flat",
+    "demote.demote_local",
     "vectorize.vectorize_loops",
     "cpu.split_vectors.split_vectors",
     "cpu.register_transpose.transpose_tiles",
