@@ -126,9 +126,10 @@ def built(shape: Shape, point: Point | None, target: Target) -> Built:
         func = apply_strategies(known, target).func.replace(attrs=func.attrs)
     else:
         func = scheduled(shape, point, target)
-    kernel, packs = split_prologue(func, {1})
+    kernel, splits = split_prologue(func, {1})
+    packs = splits[0].packs if splits else ()
     estimated = estimate(kernel, target)
-    pack = Kernel.built(packs[0].pack, target) if packs else None
+    pack = Kernel.built(packs[0].func, target) if packs else None
     packed = tuple(const_int(d) or 0 for d in packs[0].packed.shape) if packs else ()
     return Built(
         str(point or "strategy"),

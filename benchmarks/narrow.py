@@ -1,12 +1,15 @@
-"""Products and models of narrow types beside PyTorch: bfloat16, float16, bytes.
+"""Products and models of narrow types beside the peers: bfloat16, float16, bytes.
 
     python -m benchmarks.narrow [--only TEXT] [--rounds N] [--threads N]
 
 Each line is one product of matrices (the right one constant) or one model of `benchmarks.models`,
-in one type. Both engines run in turns in one process, on the same threads; a figure is the median
-of the rounds, the spread half the distance between their quartiles. Floats are compared with a
-float64 run: `error` is the ratio of the root mean squares, ours to PyTorch's. Sums of integers must
-be equal.
+in one type. All engines run in turns in one process, on the same threads; a figure is the median
+of the rounds, the spread half the distance between their quartiles. `share` is the part of the peak
+of the instruction, which is measured in the same turns. Floats are compared with a float64 run:
+`error` is the ratio of the root mean squares, ours to PyTorch's. Sums of integers must be equal.
+
+PyTorch is always there. ONNX Runtime (products of bytes; it has no bfloat16) and OpenVINO (float32
+models with the hint to compute in bfloat16) take part if they are installed beside it.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from __future__ import annotations
 import argparse
 import copy
 import importlib
+import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,20 +31,31 @@ from torch.utils import _pytree as pytree
 
 import blockwright as bw
 from benchmarks.models import CASES
+from blockwright.intrin.hardware import DOT_PRODUCTS
+from blockwright.measure import peak_call
 
 SHAPES = [(1024, 1024, 1024), (1021, 1019, 1027), (128, 768, 3072), (333, 1001, 777)]
 MODELS = ("MiniLM 1x128", "BERT-base 1x128", "ViT-B/16 b1", "GPT-2 prefill 128", "ResNet-50 b1")
+PEERS = ("PyTorch", "OpenVINO", "ONNX Runtime")
 HALVES = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One comparison: a module, its inputs, and the operations of a call (0: not counted)."""
+    """One comparison.
+
+    Attributes:
+        operations: of one call; 0 where they are not counted.
+        dot: the dot product whose peak bounds the rate; "" for FMA.
+        wide: builds the module in float32, for peers that narrow it themselves.
+    """
 
     name: str
     module: torch.nn.Module
     inputs: tuple[torch.Tensor, ...]
     operations: float = 0.0
+    dot: str = ""
+    wide: Callable[[], torch.nn.Module] | None = None
 
 
 class Bytes(torch.nn.Module):
@@ -62,10 +78,19 @@ def products() -> Iterator[Line]:
         for dtype in (torch.float32, *HALVES):
             module = torch.nn.Linear(k, n).to(dtype)
             x = torch.randn(m, k).to(dtype)
-            yield Line(f"linear {size} {_name(dtype)}", module, (x,), 2.0 * m * n * k)
+            dot = "dot2_bf16" if dtype is torch.bfloat16 else ""
+            yield Line(
+                f"linear {size} {_name(dtype)}",
+                module,
+                (x,),
+                2.0 * m * n * k,
+                dot,
+                partial(_widened, module) if dtype is torch.bfloat16 else None,
+            )
         for dtype, low, high in ((torch.uint8, 0, 256), (torch.int8, -128, 128)):
             x = torch.randint(low, high, (m, k)).to(dtype)
-            yield Line(f"product {size} {_name(dtype)}", Bytes(k, n), (x,), 2.0 * m * n * k)
+            name = f"product {size} {_name(dtype)}"
+            yield Line(name, Bytes(k, n), (x,), 2.0 * m * n * k, "dot4_u8s8")
 
 
 def models() -> Iterator[Line]:
@@ -79,7 +104,8 @@ def models() -> Iterator[Line]:
         for dtype in HALVES:
             module = build(**case.settings).to(dtype)
             own = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
-            yield Line(f"{case.name} {_name(dtype)}", module, own)
+            wide = partial(build, **case.settings) if dtype is torch.bfloat16 else None
+            yield Line(f"{case.name} {_name(dtype)}", module, own, wide=wide)
 
 
 def compare(line: Line, rounds: int, threads: int) -> str:
@@ -89,26 +115,109 @@ def compare(line: Line, rounds: int, threads: int) -> str:
     with torch.no_grad():
         compiled = bw.compile(module, line.inputs, target=target)
         error = _error(module, line.inputs, compiled)
-        ours, theirs = _in_turns(
-            lambda: compiled(*line.inputs), lambda: module(*line.inputs), rounds
-        )
-    ratio = statistics.median(ours) / statistics.median(theirs)
-    rate = f"{line.operations / statistics.median(ours) / 1e9:8.0f}" if line.operations else " " * 8
-    return f"{line.name:36} {_spread(ours)} {_spread(theirs)}  {ratio:6.3f} {rate}  {error:>6}"
+        calls: dict[str, Callable[[], Any]] = {
+            "ours": lambda: compiled(*line.inputs),
+            "PyTorch": lambda: module(*line.inputs),
+            **_peers(line, threads),
+        }
+        operations = 1.0
+        if line.operations and _has(target, line.dot):
+            calls["peak"], operations = peak_call(threads, target, line.dot)
+        times = _in_turns(calls, rounds)
+    ours = statistics.median(times["ours"])
+    ratios = "".join(
+        f" {ours / statistics.median(times[name]):8.3f}" if name in times else " " * 9
+        for name in PEERS
+    )
+    rate = share = " " * 8
+    if line.operations:
+        rate = f"{line.operations / ours / 1e9:8.0f}"
+        if "peak" in times:
+            peak = operations / statistics.median(times["peak"])
+            share = f"{100 * line.operations / ours / peak:7.1f}%"
+    return f"{line.name:36} {_spread(times['ours'])} {ratios} {rate} {share}  {error:>6}"
 
 
-def _in_turns(
-    a: Callable[[], Any], b: Callable[[], Any], rounds: int
-) -> tuple[list[float], list[float]]:
-    times: tuple[list[float], list[float]] = ([], [])
-    for one in (a, b):
-        one()
+def _in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
     for _ in range(rounds):
-        for one, kept in zip((a, b), times, strict=True):
+        for name, call in calls.items():
             start = time.perf_counter()
-            one()
-            kept.append(time.perf_counter() - start)
+            call()
+            times[name].append(time.perf_counter() - start)
     return times
+
+
+def _has(target: bw.Target, dot: str) -> bool:
+    return (
+        not dot or DOT_PRODUCTS[dot].form(target.vector_bits // 32, target.feature_set) is not None
+    )
+
+
+def _peers(line: Line, threads: int) -> dict[str, Callable[[], Any]]:
+    """Calls of the installed peers that can run a line."""
+    result: dict[str, Callable[[], Any]] = {}
+    if isinstance(line.module, Bytes) and importlib.util.find_spec("onnxruntime"):
+        result["ONNX Runtime"] = _onnx_runtime(line.module, line.inputs[0], threads)
+    if line.wide is not None and importlib.util.find_spec("openvino"):
+        result["OpenVINO"] = _openvino(line.wide(), line.inputs, threads)
+    return result
+
+
+def _onnx_runtime(module: Bytes, x: torch.Tensor, threads: int) -> Callable[[], Any]:
+    onnx: Any = importlib.import_module("onnx")
+    onnxruntime: Any = importlib.import_module("onnxruntime")
+    kinds = onnx.TensorProto
+    weight = onnx.numpy_helper.from_array(module.weight.numpy(), "B")
+    kind = kinds.UINT8 if x.dtype == torch.uint8 else kinds.INT8
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMulInteger", ["A", "B"], ["C"])],
+        "product",
+        [onnx.helper.make_tensor_value_info("A", kind, list(x.shape))],
+        [onnx.helper.make_tensor_value_info("C", kinds.INT32, [x.shape[0], weight.dims[1]])],
+        [weight],
+    )
+    opsets = [onnx.helper.make_opsetid("", 21)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    feed = {"A": x.numpy()}
+    assert np.array_equal(session.run(None, feed)[0], module(x).numpy())
+    return lambda: session.run(None, feed)
+
+
+def _openvino(
+    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads: int
+) -> Callable[[], Any]:
+    """The float32 module with the hint to compute in bfloat16; inputs are float32."""
+    openvino: Any = importlib.import_module("openvino")
+    own = tuple(x.float() if x.is_floating_point() else x for x in inputs)
+    converted = openvino.convert_model(torch.export.export(module.eval(), own))
+    settings = {
+        "INFERENCE_PRECISION_HINT": "bf16",
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+    }
+    request = openvino.Core().compile_model(converted, "CPU", settings).create_infer_request()
+    arrays = [x.numpy() for x in own]
+    tensors = [openvino.Tensor(array, shared_memory=True) for array in arrays]
+    for place, tensor in enumerate(tensors):
+        request.set_input_tensor(place, tensor)
+
+    def call(_alive: Any = (arrays, tensors)) -> None:  # a tensor does not keep its array alive
+        request.infer()
+
+    return call
+
+
+def _widened(module: torch.nn.Module) -> torch.nn.Module:
+    return copy.deepcopy(module).float()
 
 
 def _error(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], compiled: Any) -> str:
@@ -154,7 +263,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    print(f"{'':36} {'ours, ms':>17} {'PyTorch, ms':>17}  {'ratio':>6} {'Gop/s':>8}  {'error':>6}")
+    heads = "".join(f" {'/ ' + name[:6]:>8}" for name in PEERS)
+    print(f"{'':36} {'ours, ms':>17} {heads} {'Gop/s':>8} {'share':>8}  {'error':>6}")
     for make in (products, models):
         for line in make():
             if arguments.only in line.name:

@@ -79,10 +79,11 @@ def test_a_chain_of_nests_on_one_weight_is_one_packing(parse: Any) -> None:
     )
     func: ir.PrimFunc = parse(text)["kernel"]
     slim, (split,) = split_prologue(func, {1})
-    assert (split.position, split.packed.name) == (1, "Q")
+    (pack,) = split.packs
+    assert (split.position, pack.packed.name) == (1, "Q")
     assert [b.name for b in ir.blocks(slim.body)] == ["root", "Y"]
     assert slim.root.alloc_buffers == ()
-    assert [b.name for b in split.pack.root.alloc_buffers] == ["P"]
+    assert [b.name for b in pack.func.root.alloc_buffers] == ["P"]
 
 
 WEIGHT = np.arange(24, dtype="f4").reshape(4, 6)
@@ -128,6 +129,36 @@ def test_a_parameter_read_elsewhere_stays(parse: Any, read: str) -> None:
     func, splits = split_prologue(kernel(parse, read), {1})
     assert splits == []
     assert "P" in [b.name for b in ir.blocks(func.body)]
+
+
+SUMS = """    for j, k in T.grid(T.int64(6), T.int64(4)):
+        with T.block("S"):
+            vj, vk = T.axis.remap("SR", [j, k])
+            with T.init():
+                S[vj] = T.float32(0)
+            S[vj] = S[vj] + W[vk, vj]
+    for i, j, k in"""
+
+
+def test_all_nests_that_only_read_a_weight_leave_the_kernel(
+    parse: Any, run: Any, callees: Any
+) -> None:
+    """A weight may be packed in one nest and summed in another: the kernel gets both results."""
+    text = KERNEL.format(read="(P[vj, vk] - S[vj])").replace("    for i, j, k in", SUMS)
+    text = text.replace(
+        "    P = T.alloc", '    S = T.alloc_buffer((6,), "float32")\n    P = T.alloc'
+    )
+    func: ir.PrimFunc = parse(text)["kernel"]
+    slim, (split,) = split_prologue(func, {1})
+    assert [p.packed.name for p in split.packs] == ["P", "S"]
+    assert [b.name for b in slim.buffers] == ["X", "P", "S", "Y"]
+    assert len(slim.params) == 4
+    module = run(graph(func, [WEIGHT]), "lift_packing", "fold_packing")
+    assert callees(module) == ["kernel"]
+    assert {c.data.shape for c in ir.collect(module["main"], ir.Constant)} == {(6, 4), (6,)}
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype("f4")
+    got = bw.compile(graph(func, [WEIGHT]))(x)
+    np.testing.assert_allclose(got, x @ (WEIGHT - WEIGHT.sum(0)), rtol=1e-5, atol=1e-5)
 
 
 def test_calls_on_constants_become_constants(parse: Any, run: Any) -> None:

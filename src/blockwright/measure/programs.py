@@ -1,6 +1,6 @@
 """Programs that measure the machine, compiled with the vector width and instructions of kernels.
 
-Arithmetic: enough independent FMA chains to hide their latency, without loads or stores in the
+Arithmetic: enough independent chains of FMAs or dot products to hide their latency, without loads or stores in the
 loop. Memory: repeated sums over an array, of which each task reads a part; an array that fits a
 cache measures the bandwidth of that cache. Streams: copies from one array to another, with plain or
 non-temporal stores.
@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from blockwright import ir
 from blockwright.build import build
+from blockwright.intrin.hardware import DOT_PRODUCTS
 from blockwright.runtime.threads import set_num_threads
 from blockwright.script.ir import from_source
 from blockwright.target import Target
 
 _CHAINS = 12
+_DOT_CHAINS = 24  # dot products of bfloat16 take six cycles or more, two at a time
 _ROUNDS = 1 << 15  # about a millisecond, similar to the kernels it is compared with
 _TASKS = 8  # per thread, so that threads finish together
 
@@ -27,7 +30,7 @@ _KEEP = """
             for lane in T.vectorized(LANES):
                 with T.block("clear"):
                     vl = T.axis.spatial(LANES, lane)
-                    out[t, vl] = T.float32(0)
+                    out[t, vl] = T.KIND(0)
             for c in T.unroll(CHAINS):
                 for lane in T.vectorized(LANES):
                     with T.block("keep"):
@@ -38,24 +41,29 @@ _KEEP = """
 
 _PEAK = """
 @T.prim_func
-def peak(x: T.Buffer((LANES,), "float32"), out: T.Buffer((TASKS, LANES), "float32")):
+def peak(
+    a: T.Buffer((WIDTH,), "A_TYPE"),
+    b: T.Buffer((WIDTH,), "B_TYPE"),
+    out: T.Buffer((TASKS, LANES), "KIND"),
+):
     for task in T.parallel(TASKS):
         with T.block("task"):
             t = T.axis.spatial(TASKS, task)
-            acc = T.alloc_buffer((CHAINS, LANES), "float32", scope="local")
+            acc = T.alloc_buffer((CHAINS, LANES), "KIND", scope="local")
             for c in T.unroll(CHAINS):
                 for lane in T.vectorized(LANES):
                     with T.block("start"):
                         vc, vl = T.axis.remap("SS", [c, lane])
-                        acc[vc, vl] = x[vl]
+                        acc[vc, vl] = T.KIND(0)
             for r in range(ROUNDS):
                 for c in T.unroll(CHAINS):
-                    for lane in T.vectorized(LANES):
-                        with T.block("step"):
-                            vr = T.axis.opaque(ROUNDS, r)
-                            vc, vl = T.axis.remap("SS", [c, lane])
-                            acc[vc, vl] = T.fma(acc[vc, vl], x[vl], x[vl])
+                    with T.block("step"):
+                        vr = T.axis.opaque(ROUNDS, r)
+                        vc = T.axis.spatial(CHAINS, c)
+                        acc[vc, T.ramp(0, 1, LANES)] = STEP
 """
+_FMA = "T.fma(a[T.ramp(0, 1, WIDTH)], b[T.ramp(0, 1, WIDTH)], acc[vc, T.ramp(0, 1, LANES)])"
+_DOT = "T.DOT(acc[vc, T.ramp(0, 1, LANES)], a[T.ramp(0, 1, WIDTH)], b[T.ramp(0, 1, WIDTH)])"
 
 _READ_BYTES = 1 << 26  # minimum bytes per call, so that thread start-up is negligible
 
@@ -99,18 +107,36 @@ def stream(x_: T.handle, y_: T.handle):
 """
 
 
-def peak_call(threads: int, target: str | Target = "native") -> tuple[Callable[[], Any], float]:
-    """Return a function that runs the FMA chains on `threads` threads, and its operation count.
+def peak_call(
+    threads: int, target: str | Target = "native", dot: str = ""
+) -> tuple[Callable[[], Any], float]:
+    """Return a function that runs chains of multiply-adds, and the number of operations of a call.
 
-    The code uses the instructions of `target`, by default those of this machine.
+    Args:
+        threads: number of threads.
+        target: whose instructions to use; by default those of this machine.
+        dot: a dot product of `intrin.hardware`, such as "dot2_bf16"; float32 FMA by default.
     """
     lanes = _lanes(target)
-    tasks = threads * _TASKS
-    words = {"LANES": lanes, "TASKS": tasks, "CHAINS": _CHAINS, "ROUNDS": _ROUNDS}
+    row = DOT_PRODUCTS[dot] if dot else None
+    a, b, kind = ("float32",) * 3 if row is None else (row.a, row.b, row.accumulator)
+    width = lanes * (1 if row is None else row.group)
+    tasks, chains = threads * _TASKS, _CHAINS if row is None else _DOT_CHAINS
+    words = {
+        "STEP": _FMA if row is None else _DOT.replace("DOT", dot),
+        "A_TYPE": a,
+        "B_TYPE": b,
+        "KIND": kind,
+        "WIDTH": width,
+        "LANES": lanes,
+        "TASKS": tasks,
+        "CHAINS": chains,
+        "ROUNDS": _ROUNDS,
+    }
     run = _built(_PEAK + _KEEP, words, "peak", threads, target)
-    x = np.full(lanes, 0.5, "float32")
-    out = np.zeros((tasks, lanes), "float32")
-    return (lambda: run(x, out)), 2.0 * lanes * tasks * _CHAINS * _ROUNDS
+    left, right = (np.ones(width, np.dtype(ir.dtype_of(t).numpy())) for t in (a, b))
+    out = np.zeros((tasks, lanes), kind)
+    return (lambda: run(left, right, out)), 2.0 * width * tasks * chains * _ROUNDS
 
 
 def read_call(threads: int, size: int) -> tuple[Callable[[], Any], float]:
@@ -119,7 +145,7 @@ def read_call(threads: int, size: int) -> tuple[Callable[[], Any], float]:
     steps = max(1, round(size / (4 * lanes * _CHAINS * threads)))
     once = 4 * lanes * _CHAINS * steps * threads
     passes = max(1, round(_READ_BYTES / once))
-    words = {"LANES": lanes, "TASKS": threads, "CHAINS": _CHAINS}
+    words = {"KIND": "float32", "LANES": lanes, "TASKS": threads, "CHAINS": _CHAINS}
     run = _built(_READ + _KEEP, words, "read", threads)
     x = np.ones((threads, steps, _CHAINS, lanes), "float32")
     out = np.zeros((threads, lanes), "float32")

@@ -28,13 +28,18 @@ from blockwright.passes.rewrite import (
 )
 
 
-class PackSplit:
-    """Packing of one parameter of a kernel: `pack` fills `packed`, which replaces the parameter."""
+class Pack(msgspec.Struct, frozen=True, eq=False):
+    """A function that packs a constant: `func(source, packed)`."""
 
-    def __init__(self, position: int, pack: ir.PrimFunc, packed: ir.Buffer) -> None:
-        self.position = position
-        self.pack = pack
-        self.packed = packed
+    func: ir.PrimFunc
+    packed: ir.Buffer
+
+
+class PackSplit(msgspec.Struct, frozen=True, eq=False):
+    """Packing of one parameter of a kernel: the packed buffers replace the parameter."""
+
+    position: int
+    packs: tuple[Pack, ...]
 
 
 def _static(buffer: ir.Buffer) -> bool:
@@ -74,27 +79,44 @@ def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, 
     uses = {stmt: _touched(stmt) for stmt in stmts}
     splits: list[PackSplit] = []
     for position in sorted(constant):
-        chain, packed = _chain(func, stmts, uses, func.buffers[position])
-        if chain:
-            pack = _pack_function(func, chain, uses, func.buffers[position], packed)
-            splits.append(PackSplit(position, pack, packed))
-            stmts = [s for s in stmts if s not in chain]
+        source = func.buffers[position]
+        chains = _chains(func, stmts, uses, source)
+        packs = tuple(
+            Pack(_pack_function(func, chain, uses, source, packed), packed)
+            for chain, packed in chains
+        )
+        if packs:
+            splits.append(PackSplit(position, packs))
+            moved = {stmt for chain, _ in chains for stmt in chain}
+            stmts = [s for s in stmts if s not in moved]
     return (_without(func, stmts, uses, splits), splits) if splits else (func, [])
 
 
-def _chain(
-    func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, source: ir.Buffer
-) -> tuple[list[ir.Stmt], ir.Buffer]:
-    """Longest chain of nests that packs `source`, and the buffer that its last nest writes.
+Chain = tuple[list[ir.Stmt], ir.Buffer]
+"""Nests, each of which reads only the result of the one before, and the result of the last."""
 
-    The first nest reads only `source`, each further one only the result of the nest before it.
-    No other statement accesses the buffers they read. The last result replaces `source`.
+
+def _chains(func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, source: ir.Buffer) -> list[Chain]:
+    """The chains of nests that read a parameter; none if another statement accesses it."""
+    chains: list[Chain] = []
+    for first in (s for s in stmts if source in uses[s].all):
+        chain = _chain(func, stmts, uses, source, first)
+        if not chain[0]:
+            return []
+        chains.append(chain)
+    return chains
+
+
+def _chain(
+    func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, source: ir.Buffer, first: ir.Stmt
+) -> Chain:
+    """Longest chain of nests that begins with `first` and packs `source`.
+
+    Each nest after the first is the only statement that accesses the result of the one before.
     """
     chain: list[ir.Stmt] = []
-    while _static(source):
-        users = [s for s in stmts if source in uses[s].all and s not in chain]
-        if len(users) != 1:
-            break
+    users = [first]
+    while _static(source) and len(users) == 1:
         own, others = uses[users[0]], [uses[s] for s in stmts if s is not users[0]]
         elsewhere = frozenset(func.buffers).union(*(used.all for used in others))
         result = own.writes & elsewhere
@@ -107,6 +129,7 @@ def _chain(
             break
         chain.append(users[0])
         source = target
+        users = [s for s in stmts if source in uses[s].all and s not in chain]
     return chain, source
 
 
@@ -139,18 +162,28 @@ class _Neutral(ir.Mutator):
 def _without(
     func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, splits: list[PackSplit]
 ) -> ir.PrimFunc:
-    moved = {s.packed for s in splits}
+    packed = {split.position: [p.packed for p in split.packs] for split in splits}
+    moved = {buffer for buffers in packed.values() for buffer in buffers}
     root = func.root
     used = frozenset[ir.Buffer]().union(*(uses[s].all for s in stmts)) - moved
     slim = root.replace(
         body=ir.seq(stmts), alloc_buffers=tuple(b for b in root.alloc_buffers if b in used)
     )
-    by_position = {s.position: s.packed for s in splits}
-    pairs = tuple(
-        (handle, by_position.get(i, buffer)) for i, (handle, buffer) in enumerate(func.buffer_map)
-    )
+    bound: dict[ir.Var, list[tuple[ir.Var, ir.Buffer]]] = {
+        handle: [
+            (handle if k == 0 else ir.Var(f"{one.name}_handle", handle.dtype), one)
+            for k, one in enumerate(packed.get(i, [buffer]))
+        ]
+        for i, (handle, buffer) in enumerate(func.buffer_map)
+    }
+    params = [
+        new
+        for old in func.params
+        for new in ([handle for handle, _ in bound[old]] if old in bound else [old])
+    ]
+    pairs = tuple(pair for result in bound.values() for pair in result)
     realize = func.body.replace(block=slim)
-    return func.replace(buffer_map=pairs, body=realize)
+    return func.replace(params=tuple(params), buffer_map=pairs, body=realize)
 
 
 @graph_pass
@@ -158,33 +191,42 @@ def lift_packing(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Split kernels whose packed parameters are constants in every call."""
     constant = constant_positions(module)
     table = ProgramTable(module)
-    lifted: dict[str, tuple[str, list[tuple[int, str, ir.Buffer]]]] = {}
+    lifted: Lifted = {}
     for name, positions in constant.items():
         func = module[name]
         slim, splits = split_prologue(func, positions)
         if splits:
             table.replace(name, slim)
-            packs = [(s.position, table.add(f"{name}_pack", s.pack), s.packed) for s in splits]
-            lifted[name] = (name, packs)
+            lifted[name] = {
+                s.position: [(table.add(f"{name}_pack", p.func), p.packed) for p in s.packs]
+                for s in splits
+            }
     for name, function in graph_functions(module):
         table.functions[name] = _rewrite(function, lifted)
     return module.replace(functions=table.functions)
 
 
-def _rewrite(
-    function: ir.GraphFunction,
-    lifted: dict[str, tuple[str, list[tuple[int, str, ir.Buffer]]]],
-) -> ir.GraphFunction:
+Lifted = dict[str, dict[int, list[tuple[str, ir.Buffer]]]]
+"""Kernel → position of a parameter → the functions that pack it, each with its result."""
+
+
+def _rewrite(function: ir.GraphFunction, lifted: Lifted) -> ir.GraphFunction:
     bindings: list[ir.Binding] = []
     for binding in function.bindings:
         name = tir_callee(binding.value) if isinstance(binding, ir.VarBinding) else None
         if name in lifted and isinstance(binding, ir.VarBinding):
-            args = list(tir_args(binding.value))
-            for position, pack, packed in lifted[name][1]:
-                info = ir.TensorInfo(packed.shape, packed.dtype)
-                var = ir.GraphVar(f"{binding.var.name}_w{position}", True, info=info)
-                bindings.append(ir.VarBinding(var, call_tir(pack, [args[position]], [info])))
-                args[position] = var
+            args: list[ir.GraphExpr] = []
+            for position, arg in enumerate(tir_args(binding.value)):
+                packs = lifted[name].get(position)
+                if packs is None:
+                    args.append(arg)
+                    continue
+                for k, (pack, packed) in enumerate(packs):
+                    info = ir.TensorInfo(packed.shape, packed.dtype)
+                    suffix = f"{position}_{k}" if k else f"{position}"
+                    var = ir.GraphVar(f"{binding.var.name}_w{suffix}", True, info=info)
+                    bindings.append(ir.VarBinding(var, call_tir(pack, [arg], [info])))
+                    args.append(var)
             out = binding.value.out_info if isinstance(binding.value, ir.GraphCall) else ()
             value = call_tir(name, args, out, tir_symbols(binding.value))
             binding = ir.VarBinding(binding.var, value)
