@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from blockwright import ir
+from blockwright.intrin import TensorIntrin
+from blockwright.strategies import STRATEGIES
+from blockwright.target import target
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -47,6 +52,28 @@ def test_a_new_primitive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_new_part(kind: str, tmp_path: Path) -> None:
     """Guides to extensions whose blocks hold assertions."""
     assert load_page(f"new-{kind}.md", tmp_path)
+
+
+@contextmanager
+def without_registered() -> Generator[None, None, None]:
+    """What is registered from outside meanwhile is gone afterwards."""
+    strategies, named = list(STRATEGIES), (target._registered, TensorIntrin._known)
+    before = [dict(known) for known in named]
+    try:
+        yield
+    finally:
+        STRATEGIES[:] = strategies
+        for known, kept in zip(named, before, strict=True):
+            known.clear()
+            known.update(kept)
+
+
+def test_a_new_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A unit with memories of its own: interpreted, proved, compiled; see tests/target too."""
+    with without_registered():
+        printed = run_page("new-target.md", tmp_path, capsys)
+    assert "error[BW237]" in printed  # 16 accumulator tiles; there is room for 8
+    assert "error[BW230]" in printed  # a target without the unit
 
 
 def test_overlapping_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

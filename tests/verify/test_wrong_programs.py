@@ -354,7 +354,10 @@ for i, j in T.grid(16, 12):
         (4, "offset_factor=1", "proved"),
         (4, "strides=(12, 1), offset_factor=1", "proved"),
         (4, "strides=(24, 2), offset_factor=1", "refuted"),
+        (4, "offset_factor=4", "proved"),
+        (4, "strides=(12, 1), offset_factor=4", "proved"),
         (4, "offset_factor=8", "refuted"),
+        (4, "elem_offset=0", "refuted"),
         (5, "offset_factor=1", "refuted"),
     ],
 )

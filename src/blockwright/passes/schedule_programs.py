@@ -32,6 +32,7 @@ from blockwright.strategies import (
     NoDecision,
     StrategyResult,
     apply_strategies,
+    extended,
 )
 from blockwright.support import BlockwrightWarning
 
@@ -97,7 +98,7 @@ def _scheduled(programs: dict[str, ir.PrimFunc], ctx: PassContext) -> dict[str, 
         done += 1
         ctx.progress("schedule", done, len(programs))
 
-    if ctx.compile_cache is not None:
+    if ctx.compile_cache is not None and not extended():
         return each(apply_strategies, programs, ctx.target, disabled, ctx.compile_cache, progress)
     result: dict[str, StrategyResult] = {}
     for name, func in programs.items():

@@ -17,6 +17,7 @@ from blockwright.strategies.strategy import (
     apply_plan,
     try_strategies,
 )
+from blockwright.support import ScheduleError
 from blockwright.support.registry import load
 from blockwright.support.stack import deep
 from blockwright.target import Target
@@ -37,9 +38,44 @@ _FILES = (
 )
 """Files of the strategies, in the order in which they are tried."""
 
-STRATEGIES: tuple[Strategy[Any, Any], ...] = tuple(
+STRATEGIES: list[Strategy[Any, Any]] = [
     load("blockwright.strategies", f"{file}.STRATEGY")[1] for file in _FILES
-)
+]
+"""All strategies in the order in which they are tried; `register` adds to them."""
+
+_OWN = tuple(STRATEGIES)
+
+
+def register(
+    strategy: Strategy[Any, Any], *, before: str = "", override: bool = False
+) -> Strategy[Any, Any]:
+    """Add a strategy from outside, before the one of a name or before all others.
+
+    Its `match` refuses programs and targets that it is not for.
+
+    Raises: ScheduleError BW341: its name is taken, or there is no strategy `before`.
+    """
+    own = {each.name for each in _OWN}
+    known = [s for s in STRATEGIES if s.name != strategy.name or s.name in own or not override]
+    names = [each.name for each in known]
+    problem = f"there is no strategy {before!r}" if before and before not in names else ""
+    if strategy.name in names:
+        problem = f"there is a strategy {strategy.name!r} already"
+    if problem:
+        raise ScheduleError(
+            problem,
+            code="BW341",
+            help=f"strategies: {', '.join(names)}; override=True replaces a registered one",
+        )
+    known.insert(names.index(before) if before else 0, strategy)
+    STRATEGIES[:] = known
+    return strategy
+
+
+def extended() -> bool:
+    """Whether strategies from outside are registered: results then depend on code that neither the
+    cache's key covers nor worker processes load."""
+    return tuple(STRATEGIES) != _OWN
 
 
 def apply_strategies(
@@ -75,5 +111,7 @@ __all__ = [
     "StrategyResult",
     "apply_plan",
     "apply_strategies",
+    "extended",
+    "register",
     "strategy_for",
 ]

@@ -98,7 +98,8 @@ def _sources(target: Target) -> list[str]:
     records = [gpu.source] if gpu is not None else [target.core.source]
     records += [isa.source] if isa is not None else []
     records += [unit.source for unit in target.compute_units]
-    return [f"  {source}" for source in dict.fromkeys(records)]
+    records += [space.source for space in target.memory_spaces]
+    return [f"  {source}" for source in dict.fromkeys(filter(None, records))]
 
 
 def _size(nbytes: int) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from blockwright.target.core import Core
 from blockwright.target.gpu import Multiprocessors
 from blockwright.target.isa import VectorISA
+from blockwright.target.scopes import MemoryScope
 
 
 class Cache(msgspec.Struct, frozen=True):
@@ -29,6 +30,7 @@ class MemorySpace(msgspec.Struct, frozen=True):
             are in flight. GPU: of a dependent load.
         shared_by: cores, or multiprocessors, that share the space.
         scope: the storage scope in which programs allocate in it; "" for caches.
+        source: where the figures come from; "" if they are those of the core or GPU.
     """
 
     name: str
@@ -37,6 +39,12 @@ class MemorySpace(msgspec.Struct, frozen=True):
     latency: float
     shared_by: int
     scope: str = ""
+    source: str = ""
+
+
+def scope_of(space: MemorySpace) -> MemoryScope:
+    """The storage scope of a memory space that belongs to a compute unit of each core."""
+    return MemoryScope(space.scope, "thread", constant_size=True, max_bytes=space.size)
 
 
 def cpu_spaces(

@@ -1,6 +1,7 @@
 """Memory and execution scopes per kind of machine.
 
 Lowering asks where a buffer of a scope may live, the validator asks which scope a program may name.
+Targets and tensor intrinsics declare scopes of their own.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def gpu_memory(shared_bytes: int) -> tuple[MemoryScope, ...]:
     )
 
 
-_declared: set[str] = set()
+_declared: set[str] = set(_FRAGMENTS)
 _ROOTS = ("global", "shared", "local", "warp")
 SCOPES_HELP = (
     '"global", "shared", "local" and "warp", these with a suffix of your own such as '
@@ -115,7 +116,7 @@ SCOPES_HELP = (
 
 
 def declare_scopes(names: Iterable[str]) -> None:
-    """Make storage scopes known beside those of the targets here, as tensor intrinsics do."""
+    """Make storage scopes known: those of a target's memory spaces and of tensor intrinsics."""
     _declared.update(names)
 
 
@@ -126,7 +127,7 @@ def is_known_scope(name: str) -> bool:
     """
     root, *suffix = name.split(".")
     own = root in _ROOTS and all(part.isidentifier() for part in suffix)
-    return own or name in _FRAGMENTS or name in _declared
+    return own or name in _declared
 
 
 def gpu_execution(cluster: int) -> tuple[ExecutionScope, ...]:

@@ -1,4 +1,4 @@
-"""The target record and its names.
+"""The target record, its names, and the registry of targets from outside.
 
 Target("native")            this machine: features, caches, threads as the kernel reports them, of a
                             last cache what this process can count on
@@ -6,6 +6,7 @@ Target("x86-64-v3")         a level of the x86-64 ABI; also x86-64, -v2, -v4
 Target("x86-64-v3+avxvnni") a level and more features
 Target("aarch64+dotprod")   64-bit ARM
 Target("cuda-sm_90a")       an NVIDIA GPU, described for schedules and validation
+Target.register(name, ...)  a machine of one's own: a CPU with more units and memories
 
 `print(Target(...).describe())` lists all that is known of a machine, with units and sources.
 """
@@ -29,7 +30,7 @@ from blockwright.target.description import describe
 from blockwright.target.features import AARCH64_BASE, X86_LEVELS
 from blockwright.target.gpu import MULTIPROCESSORS, Multiprocessors
 from blockwright.target.isa import VectorISA, vector_isa
-from blockwright.target.memory import Cache, MemorySpace, cpu_spaces, gpu_spaces
+from blockwright.target.memory import Cache, MemorySpace, cpu_spaces, gpu_spaces, scope_of
 from blockwright.target.scopes import (
     CPU_EXECUTION,
     CPU_MEMORY,
@@ -37,12 +38,15 @@ from blockwright.target.scopes import (
     LaunchLimits,
     MemoryScope,
     cuda_limits,
+    declare_scopes,
     gpu_execution,
     gpu_memory,
 )
-from blockwright.target.units import ComputeUnit, cpu_units, gpu_units
+from blockwright.target.units import ComputeUnit, cpu_units, fastest_first, gpu_units
 
 _DEFAULT_CACHES = (Cache(32 * 1024), Cache(512 * 1024), Cache(8 << 20, 16, 64, 4))
+_NAME = re.compile(r"[\w.-]+\Z")
+_registered: dict[str, Target] = {}
 _SM = re.compile(r"cuda-sm_(\d{2,3})a?\Z")
 
 
@@ -56,6 +60,8 @@ class Target:
         core: figures of a CPU core; default: `core_of` the architecture and vector width.
         caches: data caches, first level first; default: this machine's, or common ones.
         device: index of the device among those of its kind.
+        units: compute units beside those of the CPU, one set per core.
+        spaces: memories of these units, one set per core, each with a storage scope of its own.
 
     Attributes:
         name: as given.
@@ -72,10 +78,12 @@ class Target:
         device: index of the device among those of its kind, as in DLPack.
         memory_scopes, execution_scopes: see `target.scopes`.
         launch: what a kernel launch may ask for; None where there are no launches.
+        own_units, own_spaces: what `units` and `spaces` added.
 
     Raises:
         TargetError BW650: unknown name; the message lists the known ones.
         TargetError BW651: a feature the architecture does not have.
+        TargetError BW655: a unit or memory space that the target cannot have.
     """
 
     name: str
@@ -95,6 +103,8 @@ class Target:
     memory_scopes: tuple[MemoryScope, ...]
     execution_scopes: tuple[ExecutionScope, ...]
     launch: LaunchLimits | None
+    own_units: tuple[ComputeUnit, ...]
+    own_spaces: tuple[MemorySpace, ...]
 
     def __init__(
         self,
@@ -104,6 +114,8 @@ class Target:
         core: Core | None = None,
         caches: tuple[Cache, ...] | None = None,
         device: int | None = None,
+        units: tuple[ComputeUnit, ...] = (),
+        spaces: tuple[MemorySpace, ...] = (),
     ) -> None:
         require_kind(
             name,
@@ -113,7 +125,8 @@ class Target:
             "BW650",
             f"targets: {', '.join(target_names())}",
         )
-        fields = dict(vars(name)) if isinstance(name, Target) else dict(_describe(name))
+        known = name if isinstance(name, Target) else _registered.get(name)
+        fields = dict(_describe(name) if known is None else vars(known))
         if num_threads is not None:
             require_kind(
                 num_threads,
@@ -138,8 +151,40 @@ class Target:
                 raise TargetError(f"{what}, got {device}", code="BW653", help=remedy)
         given = {"_core": core, "caches": caches, "device": device}
         fields |= {key: value for key, value in given.items() if value is not None}
+        if units or spaces:
+            _require_fit(fields, spaces)
+            fields["own_units"] += tuple(units)
+            fields["own_spaces"] += tuple(spaces)
+            fields["memory_scopes"] += tuple(scope_of(space) for space in spaces)
+        declare_scopes(space.scope for space in fields["own_spaces"])
         for key, value in fields.items():
             object.__setattr__(self, key, value)
+
+    @staticmethod
+    def register(name: str, target: Target, *, override: bool = False) -> Target:
+        """Give a target a name of its own, under which `Target(name)` finds it.
+
+        Raises:
+            TargetError BW656: the name is taken, or is not a word of letters, digits, "-", "_"
+                and ".".
+        """
+        taken = name in target_names() and not (override and name in _registered)
+        if taken or not _NAME.match(name):
+            why = "it is taken" if taken else 'names are words of letters, digits, "-", "_", "."'
+            raise TargetError(
+                f"a target cannot be registered as {name!r}: {why}",
+                code="BW656",
+                help="choose another name; override=True replaces a registered target",
+            )
+        result = Target(target)
+        object.__setattr__(result, "name", name)
+        _registered[name] = result
+        return result
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickled target; its scopes become known in this process too."""
+        vars(self).update(state)
+        declare_scopes(space.scope for space in self.own_spaces)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -182,16 +227,19 @@ class Target:
         """Multiply-accumulate instructions of one core or multiprocessor, the fastest first."""
         if self.compute_capability:
             return gpu_units(self.compute_capability)
-        return cpu_units(self.arch, self.feature_set, self.vector_bits, self.core.arithmetic)
+        units = cpu_units(self.arch, self.feature_set, self.vector_bits, self.core.arithmetic)
+        return fastest_first((*self.own_units, *units))
 
     @property
     def memory_spaces(self) -> tuple[MemorySpace, ...]:
-        """The memory hierarchy with size, bandwidth, latency and sharing, nearest first."""
+        """The memory hierarchy with size, bandwidth, latency and sharing, nearest first; the
+        memories of the target's own units come before those of the core."""
         gpu, isa = self.gpu, self.isa
         if gpu is not None:
             return gpu_spaces(gpu)
         assert isa is not None
-        return cpu_spaces(self.core, isa, self.caches, self.num_threads)
+        core = cpu_spaces(self.core, isa, self.caches, self.num_threads)
+        return (*self.own_spaces, *core)
 
     @property
     def cheap_predication(self) -> bool:
@@ -243,9 +291,28 @@ def last_cache_bytes() -> int:
 
 
 def target_names() -> tuple[str, ...]:
-    """Names `Target` understands; CPU names take "+feature" parts."""
+    """Names `Target` understands; CPU names that are not registered take "+feature" parts."""
     gpus = (f"cuda-sm_{sm}" for sm in MULTIPROCESSORS)
-    return ("native", *X86_LEVELS, "aarch64", *gpus, "cuda-sm_90a", "cuda-sm_100a", "cuda-sm_120a")
+    newest = ("cuda-sm_90a", "cuda-sm_100a", "cuda-sm_120a")
+    return ("native", *X86_LEVELS, "aarch64", *gpus, *newest, *_registered)
+
+
+def _require_fit(fields: dict[str, Any], spaces: tuple[MemorySpace, ...]) -> None:
+    """Require that a target can have these memory spaces beside its own, and units at all."""
+    problem, remedy = "", "units and spaces extend a CPU, which runs the code around them"
+    if fields["kind"] != "cpu":
+        problem = f"{fields['name']} is not a CPU"
+    taken = {scope.name for scope in fields["memory_scopes"]}
+    for space in spaces:
+        if not all(part.isidentifier() for part in space.scope.split(".")):
+            problem = f"memory space {space.name!r} has the storage scope {space.scope!r}"
+            remedy = 'a scope is a name, such as "unit.acc"'
+        elif space.scope in taken:
+            problem = f"memory space {space.name!r}: there is a storage scope {space.scope!r}"
+            remedy = "give each memory space a scope of its own"
+        taken.add(space.scope)
+    if problem:
+        raise TargetError(problem, code="BW655", help=remedy)
 
 
 @functools.cache
@@ -295,7 +362,7 @@ def _cpu(
         "num_threads": processors, "caches": caches or _DEFAULT_CACHES,
         "_core": core_of(arch, bits), "compute_capability": 0, "device": 0,
         "memory_scopes": CPU_MEMORY, "execution_scopes": CPU_EXECUTION,
-        "launch": None,
+        "launch": None, "own_units": (), "own_spaces": (),
     }  # fmt: skip
 
 
@@ -309,5 +376,5 @@ def _gpu(name: str, sm: int) -> dict[str, Any]:
         "_core": None, "compute_capability": sm, "device": 0,
         "memory_scopes": gpu_memory(gpu.block_shared_bytes),
         "execution_scopes": gpu_execution(gpu.cluster),
-        "launch": cuda_limits(gpu.block_shared_bytes),
+        "launch": cuda_limits(gpu.block_shared_bytes), "own_units": (), "own_spaces": (),
     }  # fmt: skip

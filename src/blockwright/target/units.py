@@ -6,11 +6,8 @@ A row is a description, not an implementation: tensor intrinsics name the row th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 import msgspec
-
-Place = Literal["vector", "memory", "tile", "fragment", "shared", "tensor memory", "descriptor"]
 
 
 class ComputeUnit(msgspec.Struct, frozen=True):
@@ -23,9 +20,10 @@ class ComputeUnit(msgspec.Struct, frozen=True):
         a, b, accumulator: element types.
         per_cycle: instructions that one core (CPU) or multiprocessor (GPU) starts per cycle.
         latency: cycles until the next instruction can use the accumulator.
-        operands: places of A, B and the accumulator.
-        requires: features that a target must have.
+        operands: places of A, B and the accumulator: "vector", "memory" (which broadcasts),
+            "tile", "fragment", "descriptor", "tensor memory", or a storage scope of the target.
         source: where the figures come from.
+        requires: features that a target must have.
     """
 
     name: str
@@ -37,9 +35,9 @@ class ComputeUnit(msgspec.Struct, frozen=True):
     accumulator: str
     per_cycle: float
     latency: int
-    operands: tuple[Place, Place, Place]
-    requires: frozenset[str]
+    operands: tuple[str, str, str]
     source: str
+    requires: frozenset[str] = frozenset()
 
     @property
     def multiply_adds(self) -> int:
@@ -70,7 +68,7 @@ class _Row(msgspec.Struct, frozen=True):
     latency: int
     widths: dict[int, frozenset[str]]
     source: str
-    a_place: Place = "memory"
+    a_place: str = "memory"
 
 
 def _features(*names: str) -> frozenset[str]:
@@ -135,7 +133,7 @@ def _amx(name: str, k: int, a: str, b: str, acc: str, feature: str) -> ComputeUn
     """A tile instruction: 16 rows of 64 bytes; one starts every 16 cycles."""
     needs = _features("amx-tile", feature)
     return ComputeUnit(
-        name, 16, 16, k, a, b, acc, 1 / 16, 52, ("tile", "tile", "tile"), needs, _AMX
+        name, 16, 16, k, a, b, acc, 1 / 16, 52, ("tile", "tile", "tile"), _AMX, needs
     )
 
 
@@ -153,7 +151,7 @@ def _mmla(name: str, k: int, a: str, b: str, acc: str, feature: str) -> ComputeU
     """A 2 × k by k × 2 product of two vector registers, on two pipes."""
     needs = _features(feature)
     return ComputeUnit(
-        name, 2, 2, k, a, b, acc, 2, 4, ("vector", "vector", "vector"), needs, _NEOVERSE
+        name, 2, 2, k, a, b, acc, 2, 4, ("vector", "vector", "vector"), _NEOVERSE, needs
     )
 
 
@@ -178,7 +176,7 @@ def cpu_units(
     units = [_vector(row, features, vector_bits, pipes) for row in rows]
     result = [unit for unit in units if unit is not None]
     result += [unit for unit in matrix if unit.requires <= features]
-    return _fastest_first(result)
+    return fastest_first(result)
 
 
 def _vector(
@@ -193,7 +191,7 @@ def _vector(
     lanes = bits // _BITS[row.accumulator]
     return ComputeUnit(
         row.name, 1, lanes, row.k, row.a, row.b, row.accumulator, wide / row.cycles, row.latency,
-        (row.a_place, "vector", "vector"), row.widths[bits], row.source,
+        (row.a_place, "vector", "vector"), row.source, row.widths[bits],
     )  # fmt: skip
 
 
@@ -202,21 +200,21 @@ _MMA = "NVIDIA PTX ISA; rates from the architecture white paper"
 
 def _mma(
     name: str, shape: tuple[int, int, int], types: tuple[str, str, str], rate: int,
-    operands: tuple[Place, Place, Place], latency: int,
+    operands: tuple[str, str, str], latency: int,
 ) -> ComputeUnit:  # fmt: skip
     """A tensor-core instruction. `rate`: multiply-adds per cycle of one multiprocessor."""
     m, n, k = shape
     per_cycle = rate / (m * n * k)
-    return ComputeUnit(name, m, n, k, *types, per_cycle, latency, operands, frozenset(), _MMA)
+    return ComputeUnit(name, m, n, k, *types, per_cycle, latency, operands, _MMA)
 
 
 _F16 = ("float16", "float16", "float32")
 _BF16 = ("bfloat16", "bfloat16", "float32")
 _S8 = ("int8", "int8", "int32")
 _FP8 = ("float8_e4m3fn", "float8_e4m3fn", "float32")
-_REGISTERS: tuple[Place, Place, Place] = ("fragment", "fragment", "fragment")
-_SHARED: tuple[Place, Place, Place] = ("descriptor", "descriptor", "fragment")
-_TENSOR: tuple[Place, Place, Place] = ("descriptor", "descriptor", "tensor memory")
+_REGISTERS = ("fragment", "fragment", "fragment")
+_SHARED = ("descriptor", "descriptor", "fragment")
+_TENSOR = ("descriptor", "descriptor", "tensor memory")
 
 
 def _warp_mma(f16: int, latency: int = 33) -> tuple[ComputeUnit, ...]:
@@ -258,8 +256,9 @@ _GPU: dict[int, tuple[ComputeUnit, ...]] = {
 
 def gpu_units(sm: int) -> tuple[ComputeUnit, ...]:
     """The units of one multiprocessor of a compute capability, the fastest first."""
-    return _fastest_first(_GPU[100 if sm == 103 else sm])
+    return fastest_first(_GPU[100 if sm == 103 else sm])
 
 
-def _fastest_first(units: Iterable[ComputeUnit]) -> tuple[ComputeUnit, ...]:
+def fastest_first(units: Iterable[ComputeUnit]) -> tuple[ComputeUnit, ...]:
+    """The units by peak rate, then by name."""
     return tuple(sorted(units, key=lambda unit: (-unit.multiply_adds_per_cycle, unit.name)))

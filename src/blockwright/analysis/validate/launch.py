@@ -162,12 +162,7 @@ def _memory(
     analyzer: Analyzer,
 ) -> Iterator[Violation]:
     """Check bytes per block and per thread, counting the parts of buffers that each accesses."""
-    users: dict[ir.Buffer, list[BlockContext]] = {}
-    allocated = {b for block in ir.blocks(func.body) for b in block.alloc_buffers}
-    for context in inside:
-        for region in (*context.block.reads, *context.block.writes):
-            if region.buffer in allocated and region.buffer.scope != "global":
-                users.setdefault(region.buffer, []).append(context)
+    users = _users(func, inside)
     for what, largest, chosen in (
         ("shared memory per block", limits.shared_bytes, "shared"),
         ("private memory per thread", limits.local_bytes, "local"),
@@ -183,6 +178,41 @@ def _memory(
                 tuple(mine),
                 "use smaller tiles, or fewer buffers at a time",
             )
+
+
+def _users(
+    func: ir.PrimFunc, contexts: Sequence[BlockContext]
+) -> dict[ir.Buffer, list[BlockContext]]:
+    """The blocks that access each buffer that the function allocates outside "global"."""
+    result: dict[ir.Buffer, list[BlockContext]] = {}
+    allocated = {b for block in ir.blocks(func.body) for b in block.alloc_buffers}
+    for context in contexts:
+        for region in (*context.block.reads, *context.block.writes):
+            if region.buffer in allocated and region.buffer.scope != "global":
+                result.setdefault(region.buffer, []).append(context)
+    return result
+
+
+def unit_memory_problems(
+    func: ir.PrimFunc, contexts: Sequence[BlockContext], target: Target
+) -> Iterator[Violation]:
+    """Buffers that do not fit the memories of the target's own compute units."""
+    users, analyzer = _users(func, contexts), symbol_facts(func)
+    for space in target.own_spaces:
+        sizes = {
+            b: _bytes(b, found, analyzer) for b, found in users.items() if b.scope == space.scope
+        }
+        unknown = [b for b, size in sizes.items() if size is None]
+        total = sum(size for size in sizes.values() if size is not None)
+        if not unknown and (not space.size or total <= space.size):
+            continue
+        parts = ", ".join(f"{b.name} {'?' if n is None else n}" for b, n in sizes.items())
+        yield Violation(
+            "BW237",
+            f"{space.name} ({space.scope!r}) must hold {parts} bytes; {target} has {space.size}",
+            tuple(sizes),
+            "compute_at the copies further inside, or use smaller tiles, of constant size",
+        )
 
 
 def _bytes(buffer: ir.Buffer, users: Sequence[BlockContext], analyzer: Analyzer) -> int | None:

@@ -16,7 +16,7 @@ from blockwright.analysis.canonical.statement_blocks import with_statement_block
 from blockwright.analysis.dataflow.contexts import block_contexts
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.validate.bindings import binding_problems
-from blockwright.analysis.validate.launch import launch_problems
+from blockwright.analysis.validate.launch import launch_problems, unit_memory_problems
 from blockwright.analysis.validate.races import concurrency_problems, runs_at_once
 from blockwright.analysis.validate.read_before_write import coverage_problems
 from blockwright.analysis.validate.view_constraints import boundary_problems
@@ -59,6 +59,8 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Violation]:
         if len(stores) > len(result):  # stores outside of blocks
             yield from concurrency_problems(wrapped, stores, statements=True)
     yield from launch_problems(func, launches, result, target)
+    if target is not None and target.own_spaces:
+        yield from unit_memory_problems(func, result, target)
     yield from boundary_problems(func, result)
 
 

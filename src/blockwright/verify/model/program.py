@@ -248,7 +248,7 @@ class ProgramModel:
             place, iters=(*place.iters, *result), inner=(), conditions=conditions, names=names
         )
         for view in block.match_buffers:
-            self._view(view)
+            self._view(view, inside)
         if block.init is not None:
             begins = [f"({it.name} = {it.low})" for it in result if it.reduces]
             first = msgspec.structs.replace(inside.at(0), conditions=(*conditions, *begins))
@@ -262,14 +262,45 @@ class ProgramModel:
             if statement.block is None:
                 statement.block, statement.init = block, init
 
-    def _view(self, view: ir.MatchBufferRegion) -> None:
+    def _view(self, view: ir.MatchBufferRegion, place: StatementPosition) -> None:
         source = view.source
         self._require_plain(view.buffer)
         extra = len(source.region) - view.buffer.ndim
         if extra < 0 or not all(ir.is_const_int(r.extent, 1) for r in source.region[:extra]):
             raise Unknown(f"the view {view.buffer.name} has another shape than its region")
         _require_layout(view.buffer, source, extra)
-        self.views[view.buffer] = RegionView(source.buffer, tuple(r.min for r in source.region))
+        start = tuple(r.min for r in source.region)
+        self._require_offset(view.buffer, source.buffer, start, place)
+        self.views[view.buffer] = RegionView(source.buffer, start)
+
+    def _require_offset(
+        self,
+        view: ir.Buffer,
+        source: ir.Buffer,
+        start: tuple[ir.Expr, ...],
+        place: StatementPosition,
+    ) -> None:
+        """Check the offset of a view's first element in its source; a variable binds to it."""
+        stated: list[str] = []
+        if view.offset_factor > 1:
+            stated.append(f"({{}}) mod {view.offset_factor} = 0")
+        if view.offset is not None and not isinstance(view.offset, ir.Var):
+            known = ir.const_int(view.offset)
+            if known is None:
+                raise Unknown(f"the view {view.name} states its offset as {view.offset!r}")
+            stated.append(f"({{}}) = {known}")
+        if not stated:
+            return
+        memory, _ = self.resolve(source, start)
+        frame = InstanceSet(self.space, self.fresh("V"), place)
+        offset: ir.Expr = ir.const(0, "int64")
+        for at, step in zip(start, _strides(memory)[-len(start) :], strict=True):
+            offset = offset + ir.cast_to(at, "int64") * ir.cast_to(step, "int64")
+        text = frame.index(offset)
+        if text is None or not frame.domain.is_subset(
+            self.space.set(f"{frame.tuple} : {' and '.join(stated)}".format(*[text] * len(stated)))
+        ):
+            raise Unknown(f"the view {view.name} states an offset that is not that of its region")
 
     def _let(self, stmt: ir.LetStmt, place: StatementPosition) -> None:
         text = affine(stmt.value, place.names)
@@ -399,7 +430,7 @@ def _outside(stmt: ir.Stmt) -> NoReturn:
 
 
 def _require_layout(view: ir.Buffer, source: ir.BufferRegion, extra: int) -> None:
-    """Check a view's declared shape, strides and offset; a variable binds to the actual value."""
+    """Check a view's declared shape and strides; a variable binds to the actual value."""
     sizes = [r.extent for r in source.region[extra:]]
     strides = _strides(source.buffer)[extra:]
     stated = [*zip(view.shape, sizes, strict=True), *zip(view.strides, strides, strict=False)]
@@ -411,8 +442,6 @@ def _require_layout(view: ir.Buffer, source: ir.BufferRegion, extra: int) -> Non
                 f"the view {view.name} declares a shape or strides that do not provably "
                 "match its region"
             )
-    if view.offset_factor > 1:
-        raise Unknown(f"the view {view.name} declares its offset (offset_factor)")
 
 
 def _strides(buffer: ir.Buffer) -> list[ir.Expr]:
