@@ -27,6 +27,7 @@ from blockwright.lower import LowerOptions, OnPass, lower
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata
 from blockwright.runtime.constants import Constants
+from blockwright.runtime.cpu import request_tiles
 from blockwright.runtime.library import Library, load_image
 from blockwright.support import BuildError, OptionError, ValidationError
 from blockwright.support.kinds import require_kind
@@ -124,13 +125,22 @@ class Module(Uncopied):
         return self[names[0]](*args, **named)
 
     def loaded(self) -> Library:
-        """The library, loaded in this process. Raises: BuildError BW604 for a foreign target."""
+        """The library, loaded in this process.
+
+        Raises: BuildError BW604 for a foreign target, or if tiles of AMX are not permitted.
+        """
         if self._library is None:
             if not self.target.is_host:
                 raise BuildError(
                     f"code for {self.target.name} does not run on this machine",
                     code="BW604",
                     help='build for target="native"',
+                )
+            if any("x86_amx" in u.text for u in self.compiled.units) and not request_tiles():
+                raise BuildError(
+                    f"the system does not let this process use the AMX tiles of {self.target.name}",
+                    code="BW604",
+                    help="Linux 5.16 or later grants them; choose a target without amx-tile",
                 )
             self._library = self._load()
         return self._library

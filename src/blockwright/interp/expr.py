@@ -13,7 +13,7 @@ import numpy as np
 
 from blockwright.interp import numeric, ops
 from blockwright.interp.lanes import FIRST_SLOT, Env, Fn, Site, compress, narrowed, per_lane, same
-from blockwright.intrin.hardware import DOT_PRODUCTS
+from blockwright.intrin.hardware import PRODUCTS
 from blockwright.ir import (
     OPS,
     BinaryOp,
@@ -425,7 +425,7 @@ class ExprCompiler:
             return lambda env: ops.reinterpret(value(env), target)
         row = ops.PURE.get(expr.op)
         if row is None:
-            dot = DOT_PRODUCTS.get(expr.op)
+            dot = PRODUCTS.get(expr.op)
             return self._effect(expr) if dot is None else self._compile(dot.meaning(*expr.args))
         return self._pure(expr, row)
 

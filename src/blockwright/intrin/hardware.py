@@ -1,4 +1,4 @@
-"""Hardware operations: dot products of vector lanes, one row per operation.
+"""Hardware operations: dot products of vector lanes and products of small matrices, one row each.
 
 `dot4_u8s8(c, a, b)` with lanes c[n], a[4 * n] and b[4 * n] is
 `c[i] + a[4i] * b[4i] + … + a[4i + 3] * b[4i + 3]` in every lane i. A row states the meaning as an
@@ -8,11 +8,17 @@ a target has no instruction for it, and the LLVM intrinsics that compute the sam
 Integer products are exact: they are formed in the accumulator's type and sums wrap. `dot2_bf16`
 rounds after each of two fused multiply-adds, the odd element first, as AVX512-BF16 does; see
 docs/semantics.md.
+
+`mma_2x2x8_s8s8(c, a, b)` adds a 2 × 8 by 8 × 2 product to c[4]: a has rows, b has columns, each of
+8 consecutive elements. `mma_16x16x64_s8s8` does so for AMX tiles: b[16 * 64] is [k / 4][n][4].
+Instructions of matrices are compiled and checked in assembly, but not measured: no strategy
+chooses them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -29,6 +35,7 @@ class Form(msgspec.Struct, frozen=True):
         element: LLVM type of the elements of A and B as the intrinsic takes them.
         adds: whether the intrinsic takes the accumulator; else it returns the sum of products.
         swapped: whether B comes before A.
+        tile: whether operands are AMX tiles.
     """
 
     intrinsic: str
@@ -36,6 +43,7 @@ class Form(msgspec.Struct, frozen=True):
     element: str
     adds: bool = True
     swapped: bool = False
+    tile: bool = False
 
 
 class DotProduct(msgspec.Struct, frozen=True):
@@ -57,7 +65,7 @@ class DotProduct(msgspec.Struct, frozen=True):
 
     def types(self, lanes: int) -> tuple[DType, DType, DType]:
         """Types of accumulator, A and B."""
-        wide = self.group * lanes
+        wide = self.ratio * lanes
         return (
             ir.dtype_of(self.accumulator).with_lanes(lanes),
             ir.dtype_of(self.a).with_lanes(wide),
@@ -67,19 +75,47 @@ class DotProduct(msgspec.Struct, frozen=True):
     def meaning(self, c: Expr, a: Expr, b: Expr) -> Expr:
         """The value in elementary operations; each operand is evaluated once."""
         names = [ir.Var(name, x.dtype) for name, x in zip("cab", (c, a, b), strict=True)]
-        result: Expr = names[0]
-        for k in self.order:
-            at = tuple(range(k, self.group * c.dtype.lanes, self.group))
-            x, y = (ir.Cast(c.dtype, ir.Shuffle((v,), at)) for v in names[1:])
-            result = self.step(result, x, y)
+
+        def factors(k: int) -> tuple[Expr, Expr]:
+            pairs = zip(*(self.places(lane, k) for lane in range(c.dtype.lanes)), strict=True)
+            x, y = (ir.Shuffle((v,), at) for v, at in zip(names[1:], pairs, strict=True))
+            return ir.Cast(c.dtype, x), ir.Cast(c.dtype, y)
+
+        result = self.sum(names[0], factors)
         for var, value in zip(names[::-1], (b, a, c), strict=True):
             result = ir.Let(var, value, result)
         return result
 
     @property
+    def depth(self) -> int:
+        """Products that are added to one lane."""
+        return self.group
+
+    @property
+    def ratio(self) -> int:
+        """Lanes of A and of B per lane of the accumulator."""
+        return self.group
+
+    @property
+    def tile(self) -> int:
+        """Lanes of the accumulator that belong together."""
+        return 1
+
+    def places(self, lane: Any, k: Any) -> tuple[Any, Any]:
+        """The lanes of A and B whose product is the k-th of a lane; numbers or expressions."""
+        at = lane * self.group + k
+        return at, at
+
+    def sum(self, c: Expr, factors: Callable[[int], tuple[Expr, Expr]]) -> Expr:
+        """The accumulator after all products, given the factors of the k-th."""
+        for k in self.order:
+            c = self.step(c, *factors(k))
+        return c
+
+    @property
     def order(self) -> tuple[int, ...]:
-        """Positions within a group in the order in which their products are added."""
-        forward = tuple(range(self.group))
+        """The order in which products are added."""
+        forward = tuple(range(self.depth))
         return forward if self.exact else forward[::-1]
 
     @property
@@ -101,6 +137,54 @@ class DotProduct(msgspec.Struct, frozen=True):
             if usable and lanes % width == 0:
                 return width, usable[0]
         return None
+
+
+class MatrixProduct(DotProduct, frozen=True):
+    """A product of small matrices: C[m, n] += A[m, depth] * B[depth, n].
+
+    Lanes of A are [m][depth], of B [depth / group][n][group], of C [m][n]; longer vectors hold
+    several such matrices. Sums of floats are formed separately for even and odd positions from
+    zero, by fused multiply-adds, and added to C together, as AMX-BF16 does.
+
+    Attributes:
+        m, n: extents of C.
+        groups: groups of the reduction.
+    """
+
+    m: int
+    n: int
+    groups: int = 1
+
+    @property
+    def depth(self) -> int:
+        return self.group * self.groups
+
+    @property
+    def ratio(self) -> int:
+        return self.depth // self.n
+
+    @property
+    def tile(self) -> int:
+        return self.m * self.n
+
+    def places(self, lane: Any, k: Any) -> tuple[Any, Any]:
+        matrix, row, column = lane // self.tile, lane % self.tile // self.n, lane % self.n
+        in_b = (k // self.group * self.n + column) * self.group + k % self.group
+        size = self.ratio * self.tile
+        return matrix * size + row * self.depth + k, matrix * size + in_b
+
+    def sum(self, c: Expr, factors: Callable[[int], tuple[Expr, Expr]]) -> Expr:
+        if self.exact:
+            return super().sum(c, factors)
+        chains: list[Expr] = []
+        for first in (0, 1):
+            chain: Expr = ir.const(0.0, c.dtype.element)
+            if c.dtype.lanes > 1:
+                chain = ir.Broadcast(chain, c.dtype.lanes)
+            for k in range(first, self.depth, 2):
+                chain = self.step(chain, *factors(k))
+            chains.append(chain)
+        return c + (chains[0] + chains[1])
 
 
 def _x86(
@@ -170,6 +254,46 @@ DOT_PRODUCTS: dict[str, DotProduct] = {
 }  # fmt: skip
 """Every dot product by its name."""
 
-for _row in DOT_PRODUCTS.values():
-    _operands = ((_row.accumulator, 1), (_row.a, _row.group), (_row.b, _row.group))
-    ir.register_op(ir.Builtin(_row.name, "pure", 3, operands=_operands))
+_SHORT = {"int8": "s8", "uint8": "u8", "bfloat16": "bf16"}
+
+
+def _matrices(
+    shape: tuple[int, int, int], a: str, b: str, total: str, intrinsic: str, *features: str
+) -> MatrixProduct:
+    """A row whose name follows from its shape and types. AMX groups elements in 32 bits."""
+    m, n, depth = shape
+    types = _SHORT[a] + _SHORT[b] if a != b or a != "bfloat16" else "bf16"
+    amx = "amx-tile" in features
+    group = 32 // ir.dtype_of(a).bits if amx else depth
+    form = Form(intrinsic, frozenset(features), "i32" if amx else "i8", tile=amx)
+    name = f"mma_{m}x{n}x{depth}_{types}"
+    return MatrixProduct(name, group, a, b, total, {m * n: (form,)}, m, n, depth // group)
+
+
+_TILE, _BLOCK, _ARM = (16, 16, 64), (2, 2, 8), "aarch64.neon.{}.v4i32.v16i8".format
+
+MATRIX_PRODUCTS: dict[str, MatrixProduct] = {
+    row.name: row
+    for row in (
+        *(
+            _matrices(_TILE, a, b, "int32", f"x86.{name}.internal", "amx-tile", "amx-int8")
+            for name, a, b in (
+                ("tdpbssd", "int8", "int8"), ("tdpbsud", "int8", "uint8"),
+                ("tdpbusd", "uint8", "int8"), ("tdpbuud", "uint8", "uint8"),
+            )
+        ),
+        _matrices((16, 16, 32), "bfloat16", "bfloat16", "float32", "x86.tdpbf16ps.internal",
+                  "amx-tile", "amx-bf16"),
+        _matrices(_BLOCK, "int8", "int8", "int32", _ARM("smmla"), "i8mm"),
+        _matrices(_BLOCK, "uint8", "uint8", "int32", _ARM("ummla"), "i8mm"),
+        _matrices(_BLOCK, "uint8", "int8", "int32", _ARM("usmmla"), "i8mm"),
+    )
+}  # fmt: skip
+"""Every product of small matrices by its name."""
+
+PRODUCTS: dict[str, DotProduct] = {**DOT_PRODUCTS, **MATRIX_PRODUCTS}
+"""All rows: what interpreter, verifier and code generator know."""
+
+for _row in PRODUCTS.values():
+    _operands = ((_row.accumulator, 1), (_row.a, _row.ratio), (_row.b, _row.ratio))
+    ir.register_op(ir.Builtin(_row.name, "pure", 3, operands=_operands, together=_row.tile))

@@ -24,24 +24,29 @@ def tile_function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.Prim
     )
 
 
-def product_meaning(buffers: list[ir.Buffer], depth: int, *, b_by_column: bool) -> ir.PrimFunc:
+def product_meaning(
+    buffers: list[ir.Buffer], depth: int, *, b_by_column: bool, groups: int = 1
+) -> ir.PrimFunc:
     """The program `C[i, j] += A[i, k] * B[k, j]` in the type of C, for all of C and `depth` of k.
 
-    With `b_by_column`, the element of B is `B[j, k]`.
+    With `b_by_column`, the element of B is `B[j, k]`; with several groups of k, g, the factors are
+    `A[i, g, k]` and `B[g, j, k]`.
     """
     a, b, c = buffers
     rows, columns = c.shape
     kinds = [
         ("i", rows, ir.IterType.SPATIAL),
         ("j", columns, ir.IterType.SPATIAL),
+        *([("g", index(groups), ir.IterType.REDUCE)] if groups > 1 else []),
         ("k", index(depth), ir.IterType.REDUCE),
     ]
     iters = [
         ir.IterVar(ir.var(f"v{n}", "int64"), ir.Range(index(0), extent), kind)
         for n, extent, kind in kinds
     ]
-    i, j, k = (it.var for it in iters)
-    places = ((c, (i, j)), (a, (i, k)), (b, (j, k) if b_by_column else (k, j)))
+    i, j, *group, k = (it.var for it in iters)
+    of_b = (*group, j, k) if b_by_column else (k, j)
+    places = ((c, (i, j)), (a, (i, *group, k)), (b, of_b))
     total, x, y = (ir.cast_to(ir.load(v, *at), c.dtype) for v, at in places)
     store = ir.BufferStore(c, total + x * y, (i, j))
     reads = tuple(ir.point_region(v, at) for v, at in places)

@@ -28,6 +28,7 @@ class Builtin(msgspec.Struct, frozen=True):
         result: type: "first" that of argument 0, "bool", or "given" by the call.
         operands: per argument, its element type and its lanes per lane of argument 0; empty where
             the types are free.
+        together: lanes of argument 0 that belong together; it has a multiple of them.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Builtin(msgspec.Struct, frozen=True):
     elementwise: bool = False
     result: str = "first"
     operands: tuple[tuple[str, int], ...] = ()
+    together: int = 1
 
 
 def _rows() -> dict[str, Builtin]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
 from collections.abc import Iterable
@@ -21,6 +22,22 @@ def kernel_flags() -> frozenset[str]:
     except OSError:
         pass
     return frozenset()
+
+
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+"""Linux on x86-64: the system call, ARCH_REQ_XCOMP_PERM, and AMX's component of the state."""
+
+
+@functools.cache
+def request_tiles() -> bool:
+    """Ask Linux to let this process use AMX tiles; whether it does.
+
+    Without the permission, the first tile instruction ends the process. It holds for all threads
+    and for forked processes, not after exec.
+    """
+    if machine() != "x86-64" or platform.system() != "Linux":
+        return False
+    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0
 
 
 def machine() -> str:

@@ -152,16 +152,16 @@ def _call(node: ir.Call, types: Types) -> str | None:
     if node.op == "assume":
         return _condition("T.assume", kinds[0])
     if row.operands:
-        return _fixed(node, kinds, row.operands)
+        return _fixed(node, kinds, row)
     return _lane_wise(node, kinds) if row.elementwise else None
 
 
-def _fixed(
-    node: ir.Call, kinds: Sequence[DType], operands: Sequence[tuple[str, int]]
-) -> str | None:
+def _fixed(node: ir.Call, kinds: Sequence[DType], row: ir.Builtin) -> str | None:
     """Operands of a hardware operation: element types and numbers of lanes are fixed."""
     lanes = kinds[0].lanes
-    for position, (kind, (element, count)) in enumerate(zip(kinds, operands, strict=True)):
+    if lanes % row.together:
+        return f"argument 0 of {node.op} has {lanes} lanes, not a multiple of {row.together}"
+    for position, (kind, (element, count)) in enumerate(zip(kinds, row.operands, strict=True)):
         wanted = ir.dtype_of(element).with_lanes(lanes * count)
         if kind is not wanted:
             return f"argument {position} of {node.op} is {kind}, not {wanted}"

@@ -9,7 +9,7 @@ from blockwright.codegen.link.elf_dynamic import DEFAULT_IMPORTS
 from blockwright.codegen.llvm import access, atomics, integers, mathlib, packed, types
 from blockwright.codegen.llvm.real import Real
 from blockwright.codegen.llvm.values import Value, element_of, int_const, lanes_of, suffix, vector
-from blockwright.intrin.hardware import DOT_PRODUCTS
+from blockwright.intrin.hardware import PRODUCTS, Form
 from blockwright.ir import (
     BufferLoad,
     Builtin,
@@ -25,6 +25,9 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
+
+_WRITTEN_OUT = 64  # lanes of a product of matrices that is computed without an instruction for it
+_TILE_WORDS = 256  # 32-bit words of an AMX tile
 
 if TYPE_CHECKING:
     from blockwright.codegen.llvm.emitter import FunctionEmitter
@@ -182,26 +185,49 @@ def _reinterpret(c: ExprEmitter, expr: Call) -> Value:
 
 
 def _dot(c: ExprEmitter, expr: Call) -> Value:
-    """A dot product of lanes: instructions of the target, or elementary operations."""
-    dot, lanes = DOT_PRODUCTS[expr.op], expr.dtype.lanes
+    """A product of lanes or matrices: instructions of the target, or elementary operations."""
+    dot, lanes = PRODUCTS[expr.op], expr.dtype.lanes
     found = dot.form(lanes, c.e.module.target.feature_set)
+    if found is None and dot.tile > _WRITTEN_OUT:
+        needs = sorted({name for form in dot.forms[dot.tile] for name in form.features})
+        raise BuildError(
+            f"{dot.name} is too large for {c.e.module.target} to write it out",
+            code="BW601",
+            help=f"use a target with {' and '.join(needs)}, or dot products of lanes",
+        )
     if found is None:
         return c.value(dot.meaning(*expr.args))
     width, form = found
     total, a, b = (c.value(arg) for arg in expr.args)
     parts: list[Value] = []
     for start in range(0, lanes, width):
-        first, count = start * dot.group, width * dot.group
-        factors = [
-            c.e.bitcast(_slice(c.e, v, first, count), vector(form.element, count)) for v in (a, b)
-        ]
-        sums, pair = _slice(c.e, total, start, width), factors[::-1] if form.swapped else factors
+        first, count = start * dot.ratio, width * dot.ratio
+        factors = [_slice(c.e, v, first, count) for v in (a, b)]
+        sums = _slice(c.e, total, start, width)
+        if form.tile:
+            parts.append(_tile_product(c.e, form, sums, *factors))
+            continue
+        factors = [c.e.bitcast(v, vector(form.element, count)) for v in factors]
+        pair = factors[::-1] if form.swapped else factors
         if form.adds:
             parts.append(c.e.intrinsic(form.intrinsic, sums.type, sums, *pair))
         else:
             products = c.e.intrinsic(form.intrinsic, sums.type, *pair)
             parts.append(c.e.binary("add", sums, products))
     return _joined(c.e, parts)
+
+
+def _tile_product(e: FunctionEmitter, form: Form, *operands: Value) -> Value:
+    """A product of AMX tiles of 16 rows of 64 bytes; LLVM configures and assigns tile registers."""
+    whole = vector("i32", _TILE_WORDS)
+    size = [int_const(count, "i16") for count in (16, 64, 64)]
+    tiles = [
+        e.intrinsic(f"x86.cast.vector.to.tile.v{_TILE_WORDS}i32", "x86_amx", e.bitcast(v, whole))
+        for v in operands
+    ]
+    result = e.intrinsic(form.intrinsic, "x86_amx", *size, *tiles)
+    words = e.intrinsic(f"x86.cast.tile.to.vector.v{_TILE_WORDS}i32", whole, result)
+    return e.bitcast(words, operands[0].type)
 
 
 def _slice(e: FunctionEmitter, value: Value, start: int, count: int) -> Value:
@@ -452,5 +478,5 @@ _METHODS: dict[str, Callable[[ExprEmitter, Call], Value]] = {
     "call_pure_extern": _call_extern, "call_llvm_pure_intrin": _call_llvm,
     "call_llvm_intrin": _call_llvm, "call_global": _call_global, "call_packed": _call_packed,
     "assume": _assume, "undef": _undef, "print": _print, "ret": _ret, "break": _jump,
-    "continue": _jump, **dict.fromkeys(DOT_PRODUCTS, _dot),
+    "continue": _jump, **dict.fromkeys(PRODUCTS, _dot),
 }  # fmt: skip

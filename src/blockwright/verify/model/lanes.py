@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
-from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
+from blockwright.intrin.hardware import PRODUCTS, DotProduct
 from blockwright.verify.verdict import Unknown
 
 
@@ -61,7 +61,7 @@ class _Lane(ir.Mutator):
         return ir.Cast(node.type.element, self(node.value))
 
     def rewrite_Call(self, node: ir.Call) -> ir.Expr:
-        dot = DOT_PRODUCTS.get(node.op)
+        dot = PRODUCTS.get(node.op)
         if dot is not None:
             return self._dot(dot, *node.args)
         if node.op.startswith("vector_reduce") or ir.op_row(node.op).kind == "effect":
@@ -70,13 +70,13 @@ class _Lane(ir.Mutator):
 
     def _dot(self, dot: DotProduct, c: ir.Expr, a: ir.Expr, b: ir.Expr) -> ir.Expr:
         """The sum in one lane, expanded from the meaning of the operation."""
-        result = self(c)
-        first = ir.Mul(self.lane, ir.const(dot.group, self.lane.dtype))
-        for k in dot.order:
-            element = _Lane(ir.Add(first, ir.const(k, self.lane.dtype)))
-            x, y = (ir.Cast(result.dtype, element(v)) for v in (a, b))
-            result = dot.step(result, x, y)
-        return result
+        total = self(c)
+
+        def factors(k: int) -> tuple[ir.Expr, ir.Expr]:
+            x, y = (_Lane(at)(v) for v, at in zip((a, b), dot.places(self.lane, k), strict=True))
+            return ir.Cast(total.dtype, x), ir.Cast(total.dtype, y)
+
+        return dot.sum(total, factors)
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
         if node.dtype.lanes == 1:

@@ -5,7 +5,8 @@
                                                        C[lane] = C[lane] + a[4 * lane + k] * …
 
 The expansion follows the row's own meaning (`intrin.hardware`), except that `fma(x, y, C)` is taken
-as `C + x * y`, which may be contracted to it (docs/semantics.md). A store that does not accumulate
+as `C + x * y`, which may be contracted to it, and sums of floats may be regrouped as reductions are
+(docs/semantics.md). A store that does not accumulate
 into the loaded elements is left to `model.lanes`, which expands its value.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
-from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
+from blockwright.intrin.hardware import PRODUCTS, DotProduct
 from blockwright.verify.model.lanes import in_lane
 
 
@@ -30,7 +31,7 @@ class _Expand(ir.Mutator):
 
     def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.Stmt:
         value = node.value
-        dot = DOT_PRODUCTS.get(value.op) if isinstance(value, ir.Call) else None
+        dot = PRODUCTS.get(value.op) if isinstance(value, ir.Call) else None
         if dot is None or not isinstance(value, ir.Call):
             return node
         total, *factors = value.args
@@ -53,14 +54,16 @@ def _is_in_place(store: ir.BufferStore, total: ir.Expr) -> bool:
 def _loops(store: ir.BufferStore, dot: DotProduct, a: ir.Expr, b: ir.Expr) -> ir.Stmt:
     lane, step = (ir.Var(name, ir.dtype_of("int64")) for name in ("lane", "k"))
     lanes = store.value.dtype.lanes
-    k: ir.Expr = step if dot.order[0] == 0 else ir.Sub(_number(dot.group - 1), step)
-    element = ir.Add(ir.Mul(lane, _number(dot.group)), k)
+    k: ir.Expr = step if dot.order[0] == 0 else ir.Sub(_number(dot.depth - 1), step)
     indices = tuple(in_lane(i, lane) if i.dtype.lanes > 1 else i for i in store.indices)
     total = ir.BufferLoad(store.buffer, indices)
-    x, y = (ir.Cast(total.dtype, in_lane(v, element)) for v in (a, b))
+    x, y = (
+        ir.Cast(total.dtype, in_lane(v, at))
+        for v, at in zip((a, b), dot.places(lane, k), strict=True)
+    )
     body: ir.Stmt = ir.BufferStore(store.buffer, ir.Add(total, ir.Mul(x, y)), indices)
     body = ir.For(lane, _number(0), _number(lanes), ir.ForKind.VECTORIZED, body)
-    return ir.For(step, _number(0), _number(dot.group), ir.ForKind.SERIAL, body)
+    return ir.For(step, _number(0), _number(dot.depth), ir.ForKind.SERIAL, body)
 
 
 def _number(value: int) -> ir.IntImm:
