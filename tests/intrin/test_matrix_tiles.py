@@ -12,6 +12,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.build import build
+from blockwright.build import module as building
 from blockwright.intrin.hardware import DOT_PRODUCTS, MATRIX_PRODUCTS, MatrixProduct
 from blockwright.ir import dtype_of
 from blockwright.runtime.cpu import has_feature, request_tiles
@@ -155,8 +156,8 @@ def test_parts_of_a_matrix_are_refused() -> None:
 def test_code_with_tiles_is_loaded_with_permission_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process whose first tile instruction is not permitted would be killed."""
     module = build(operation(MATRIX_PRODUCTS["mma_16x16x64_s8s8"]), "x86-64-v4+amx-tile+amx-int8")
-    monkeypatch.setattr(Target, "is_host", True)
-    monkeypatch.setattr("blockwright.build.module.request_tiles", lambda: False)
+    monkeypatch.setattr(Target, "is_host", True)  # of a machine that has AMX
+    monkeypatch.setattr(building, "request_tiles", lambda: False)
     with pytest.raises(BuildError, match="use the AMX tiles") as caught:
         module.loaded()
     assert caught.value.code == "BW604"
