@@ -47,6 +47,9 @@ from blockwright.target import Target
 _LONG = (Pieces(most=128, unknown=True),)  # the last k-split is zero-padded
 
 
+_FEW = 32  # columns up to which a left operand is widened in registers
+
+
 @lru_cache(maxsize=8)  # for `plans` and `variants`
 def shapes_of(func: ir.PrimFunc, target: Target) -> list[tuple[GemmShape, MicroKernel]]:
     """Shapes of the contractions after `_prepare`, and their fastest micro-kernels."""
@@ -113,6 +116,31 @@ def _offset_signed(sch: Schedule, handle: BlockRV, target: Target) -> None:
         sch.parallel(sch.get_loops(sums)[0])
 
 
+def _widen_left(
+    sch: Schedule,
+    handle: BlockRV,
+    products: list[BlockRV],
+    kept: list[BlockRV],
+    target: Target,
+) -> None:
+    """Widen a narrow left operand once, if the micro-kernel would widen it for every panel.
+
+    Its elements are broadcast one by one, so widening them takes as long as multiplying them. Those
+    of the right operand are widened a vector at a time.
+    """
+    block, facts = node(sch, handle), operands_of(sch, handle)
+    kernel, columns = _kernel(target, block, facts), extent_of(block, facts.n)
+    once = columns is not None and columns <= _FEW and facts.a not in windowed(block)
+    if kernel is None or kernel.a is facts.a.dtype or once:
+        return
+    copy = next((h for h in kept if node(sch, h).writes[0].buffer is facts.a), None)
+    if copy is None:
+        readers = [p for p in products if operands_of(sch, p).a is facts.a]
+        copy = sch.cache_read(handle, position_of(facts.a, block.reads), "global", readers)
+        kept.append(copy)
+    sch.widen_dtype(copy, 0, kernel.a.name)
+
+
 def _sum_columns(sch: Schedule, handle: BlockRV, target: Target) -> None:
     """Vectorize a sum along its last spatial axis, in strips that threads share."""
     loops = sch.get_loops(handle)
@@ -156,6 +184,8 @@ def _prepare(sch: Schedule, target: Target) -> _Prepared:
         _offset_signed(sch, handle, target)
     before, products, behind = parts(sch)
     kept = inline_producers(sch, before, products)
+    for handle in products:
+        _widen_left(sch, handle, products, kept, target)
     packed = {block: _packed_with(sch, kept, products, block) for block in products}
     for handle in kept:
         if handle not in packed.values():
