@@ -149,6 +149,7 @@ def turned() -> ir.PrimFunc:
 REFUSED: dict[str, ir.PrimFunc] = {
     "sizes are symbolic": separable(1, (H, 6), 8, 8),
     "an operand is a vector": separable(1, (6, 6), 8, 1),
+    "a line has one pixel": separable(1, (9, 1), 8, 8),
     "along axes other": lines_and_channels(),
     "permutes": turned(),
 }

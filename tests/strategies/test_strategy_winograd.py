@@ -14,7 +14,7 @@ from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.passes.select.choose_winograd import best_size
 from blockwright.strategies import apply_strategies
-from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles, plan
+from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_cycles
 from blockwright.target import Target
 from blockwright.target.target import Cache
 
@@ -161,13 +161,13 @@ def _error(func: ir.PrimFunc, x: Any, w: Any, exact: Any) -> tuple[float, float]
 # -------------------------------------------------------------------------------------------- model
 def test_groups_fit_in_the_second_level_cache() -> None:
     for conv in (Convolution(1, 56, 56, 64, 64), Convolution(16, 30, 45, 24, 200)):
-        group = plan(AVX2, conv, 4).group
+        group = best_grouping(AVX2, conv, 4).group
         assert group is not None
         assert 36 * group * (conv.channels + conv.filters) * 4 <= AVX2.cache(2).size * 3 // 4
 
 
 def test_few_tiles_with_large_filters_go_in_passes() -> None:
-    assert plan(AVX2, Convolution(1, 7, 7, 512, 512), 4).group is None
+    assert best_grouping(AVX2, Convolution(1, 7, 7, 512, 512), 4).group is None
 
 
 def test_filters_from_memory_are_fetched_by_few_groups() -> None:
@@ -176,7 +176,7 @@ def test_filters_from_memory_are_fetched_by_few_groups() -> None:
     target = Target("x86-64-v4", num_threads=2, caches=caches)
     warm = Convolution(1, 14, 14, 256, 256)
     cold = msgspec.structs.replace(warm, cold=True)
-    assert (plan(target, warm, 4).group, plan(target, cold, 4).group) == (4, 8)
+    assert (best_grouping(target, warm, 4).group, best_grouping(target, cold, 4).group) == (4, 8)
     small = Convolution(1, 7, 7, 512, 512)
     assert best_size(target, small) == 4
     assert best_size(target, msgspec.structs.replace(small, cold=True)) == 2
@@ -184,5 +184,5 @@ def test_filters_from_memory_are_fetched_by_few_groups() -> None:
 
 def test_many_channels_gain_and_small_images_do_not() -> None:
     wide, small = Convolution(1, 56, 56, 64, 64), Convolution(1, 5, 5, 8, 8)
-    assert plan(AVX2, wide, 4).cycles < 0.5 * direct_cycles(AVX2, wide)
-    assert plan(AVX2, small, 4).cycles > direct_cycles(AVX2, small)
+    assert best_grouping(AVX2, wide, 4).cycles < 0.5 * direct_cycles(AVX2, wide)
+    assert best_grouping(AVX2, small, 4).cycles > direct_cycles(AVX2, small)

@@ -142,6 +142,7 @@ CODES: dict[str, str] = {
     "BW338": "Update cannot be made atomic.",
     "BW340": "Block is not the contraction of two buffers that the strategy expects.",
     "BW341": "Strategy whose name is taken, or that is to precede an unknown one.",
+    "BW342": "Plan does not fit the program.",
     "BW345": "No loop moves a fixed-size window by a fixed step.",
     "BW349": "Enclosing block would become empty.",
     "BW350": "Loop or iterator range does not start at 0 or depends on another loop.",

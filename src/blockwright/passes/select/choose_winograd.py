@@ -24,7 +24,7 @@ from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import map_calls
 from blockwright.passes.select.weight_residency import constants_are_cold
 from blockwright.strategies.cpu.winograd import STRATEGY
-from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles, plan
+from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_cycles
 from blockwright.target import Target
 
 ACCURATE = (2, 4)
@@ -55,7 +55,7 @@ def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
 def _say(ctx: PassContext, name: str, conv: Convolution, size: int) -> None:
     """Record the choice and the predicted times of all methods for `show`."""
-    expected = {f"{m}×{m} tiles": plan(ctx.target, conv, m).cycles for m in ACCURATE}
+    expected = {f"{m}×{m} tiles": best_grouping(ctx.target, conv, m).cycles for m in ACCURATE}
     expected["direct sum"] = direct_cycles(ctx.target, conv)
     chosen = f"Winograd, {size}×{size} tiles" if size else "direct sum"
     times = ", ".join(
@@ -74,7 +74,7 @@ def best_size(target: Target, conv: Convolution) -> int:
     """
     best, smallest = 0, direct_cycles(target, conv)
     for m in sorted(ACCURATE):
-        cycles = plan(target, conv, m).cycles
+        cycles = best_grouping(target, conv, m).cycles
         if cycles < _GAIN * smallest:
             best, smallest = m, cycles
     return best

@@ -24,14 +24,20 @@ A cost model decides between this strategy and the GEMM strategy.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
 from blockwright import ir
-from blockwright.arith import simplify
 from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu import gemm
+from blockwright.strategies.cpu.conv_nchw_plan import (
+    ConvNchwPlan,
+    lines_of,
+    pays,
+    ranked_plans,
+)
 from blockwright.strategies.cpu.elementwise import spread
 from blockwright.strategies.cpu.gemm_canonical import (
     align,
@@ -42,108 +48,14 @@ from blockwright.strategies.cpu.gemm_canonical import (
     regroup,
     vector_rows,
 )
-from blockwright.strategies.cpu.inline import extent
-from blockwright.strategies.cpu.register_tiling import (
-    RegisterTile,
-    choose_register_tile,
-    predicted_share,
-)
-from blockwright.strategies.cpu.split_k import Pieces, sum_pieces
-from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
-from blockwright.strategies.match.blocks import (
-    address_of,
-    contraction_of,
-    extent_of,
-    is_linear,
-    leaf_blocks,
-    position_of,
-    stride,
-    windowed,
-)
-from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
+from blockwright.strategies.cpu.register_tiling import RegisterTile
+from blockwright.strategies.cpu.split_k import sum_pieces
+from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_by
+from blockwright.strategies.match.blocks import contraction_of, leaf_blocks, position_of
+from blockwright.strategies.match.planes import Planes, planes_of
+from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
-
-_SCATTER = 1.5  # cycles per element of a result that is stored alone
-_FAR = 6.0  # cycles per cache line that is not next to the one before
-_COPY = 3.0  # cycles per vector of contiguous elements in a task's copy
-_APART = 4  # largest stride of the data, in elements, between adjacent results
-_TASK = 4000  # cycles to start a task
-_UNEVEN = 0.25  # share of a task by which the last thread finishes after the others
-# largest ratio to the GEMM strategy's time at which this strategy is chosen: its tasks are few and
-# long
-_BETTER = 0.97
-_PIECES = Pieces()
-_BITS_PER_CYCLE = 512  # bits multiplied per cycle: two units of 256 bits, or one of 512
-
-
-class Planes(msgspec.Struct, frozen=True, eq=False):
-    """A contraction with the block's iterators by role.
-
-    Attributes:
-        data: the operand that is contiguous along the result's contiguous axis.
-        weights: the other operand.
-        batch: axes of data, weights and result, such as groups.
-        outer: axes of data and result other than the vectorized ones; the last one may be that of
-            lines.
-        pixels: axes that are contiguous together, along which vectors run.
-        filters: axes of weights and result.
-        depth: reduction axes.
-        step: stride of the data from one pixel to the next, in elements.
-        slides: whether tasks copy the data unchanged: several results read the same elements, and
-            its vectors are contiguous.
-    """
-
-    data: ir.Buffer
-    weights: ir.Buffer
-    batch: tuple[int, ...]
-    outer: tuple[int, ...]
-    pixels: tuple[int, ...]
-    filters: tuple[int, ...]
-    depth: tuple[int, ...]
-    step: int
-    slides: bool
-
-    @property
-    def order(self) -> list[tuple[int, ...]]:
-        """The new iterators, each a group of old ones."""
-        first = [(p,) for p in (*self.batch, *self.outer)]
-        return [*first, self.filters, self.pixels, *((p,) for p in self.depth)]
-
-    def part(self, *leave: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """`order` without some groups."""
-        return [group for group in self.order if not any(p in own for own in leave for p in group)]
-
-
-def planes_of(block: ir.Block) -> Planes | str:
-    """Match an NCHW convolution; return the reason as text if a contraction is not one."""
-    facts = contraction_of(block)
-    store = block.body
-    if facts is None or not isinstance(store, ir.BufferStore):
-        return "no contraction"
-    if any(extent_of(block, [p]) is None for p in range(len(block.iter_vars))):
-        return "sizes are symbolic"
-    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
-    source = address_of(load, block)
-    result = address_of(ir.BufferLoad(store.buffer, store.indices), block)
-    *outer, last = facts.m
-    step = stride(source, block.iter_vars[last])
-    if stride(result, block.iter_vars[last]) != 1 or not 1 <= step <= _APART:
-        return (
-            "no axis is contiguous in the result and nearly contiguous in its data: at most "
-            f"{_APART} elements apart"
-        )
-    slides = step == 1 and facts.a in windowed(block)
-    pixels = (last,)
-    while outer and not slides:
-        merged = (outer[-1], *pixels)
-        if not (is_linear(source, block, merged) and is_linear(result, block, merged)):
-            break
-        outer.pop()
-        pixels = merged
-    return Planes(
-        facts.a, facts.b, facts.batch, tuple(outer), pixels, facts.n, facts.k, int(step), slides
-    )
 
 
 def why_not(func: ir.PrimFunc, target: Target) -> str:
@@ -159,42 +71,27 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     roles = planes_of(block)
     if isinstance(roles, str):
         return roles
-    return "" if _pays(target, block, roles) else "the GEMM strategy is expected to take less time"
+    return "" if pays(target, block, roles) else "the GEMM strategy is expected to take less time"
 
 
-def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
-    """Whether this strategy is cheaper per result than a GEMM over pixels with scattered stores."""
-    bits = block.writes[0].buffer.dtype.bits
-    depth = extent_of(block, roles.depth) or 1
-    filters, line = (extent_of(block, part) for part in (roles.filters, roles.pixels))
-    rows = extent_of(block, (*roles.outer, *roles.pixels))
-    tile = choose_register_tile(target, filters, line, bits)
-    here = predicted_share(target, tile, filters, line, anywhere=roles.slides, short_end=True)
-    copied = 0.0  # cycles per result for gathering its operands
-    if roles.step > 1:
-        copied = depth / (filters or 1) * roles.step * _COPY / tile.lanes
-    tile = choose_register_tile(target, rows, filters, bits)
-    there = predicted_share(target, tile, rows, filters)
-    steps = depth * bits / _BITS_PER_CYCLE
-    lines = _lines(target, block, roles)
-    if lines * target.cache(1).line * 2 <= target.cache(1).size:
-        lines = 0.0  # the data stays in the first-level cache
-    scattered = _SCATTER + lines * _FAR / (tile.rows * tile.columns)
-    return steps / here + copied < _BETTER * (steps / there + scattered)
+class _Prepared(msgspec.Struct, frozen=True):
+    """The contraction with its producers inlined.
+
+    Attributes:
+        block, roles: the contraction.
+        made: the producer of its data that is computed by tasks, if any.
+        kept: producers that are computed before.
+        tail: its consumer, if any.
+    """
+
+    block: BlockRV
+    roles: Planes
+    made: BlockRV | None
+    kept: list[BlockRV]
+    tail: BlockRV | None
 
 
-def _lines(target: Target, block: ir.Block, roles: Planes) -> float:
-    """Cache lines that hold the data of one pixel."""
-    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is roles.data)
-    address, size = address_of(load, block), roles.data.dtype.nbytes
-    depth = extent_of(block, roles.depth) or 1
-    near = [
-        p for p in roles.depth if stride(address, block.iter_vars[p]) * size < target.cache(1).line
-    ]
-    return depth / (extent_of(block, near) or 1)
-
-
-def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
+def _prepare(sch: Schedule) -> _Prepared:
     before, (block,), behind = gemm.parts(sch)
     kept = gemm.inline_producers(sch, before, [block])
     for handle in behind[:-1]:
@@ -203,14 +100,30 @@ def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
     if isinstance(roles, str):
         raise ScheduleError(roles, code="BW340")
     makes = [h for h in kept if roles.slides and node(sch, h).writes[0].buffer is roles.data]
-    bits = node(sch, block).writes[0].buffer.dtype.bits
-    filters, line = (extent_of(node(sch, block), p) for p in (roles.filters, roles.pixels))
-    tile = choose_register_tile(target, filters, line, bits)
-    parts = _arrange(sch, block, makes, behind[-1:], roles, tile)
-    _schedule(sch, parts, roles, tile, target)
-    for handle in kept:
-        if handle not in makes:
-            spread(sch, [handle], target)
+    made = makes[0] if makes else None
+    return _Prepared(
+        block,
+        roles,
+        made,
+        [h for h in kept if h != made],
+        behind[-1] if behind else None,
+    )
+
+
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[ConvNchwPlan]:
+    """All plans, the best one first."""
+    sch = Schedule(func)
+    program = _prepare(sch)
+    return ranked_plans(target, node(sch, program.block), program.roles)
+
+
+def apply(sch: Schedule, target: Target, plan: ConvNchwPlan) -> None:
+    """Schedule a program by a plan."""
+    program = _prepare(sch)
+    lines = lines_of(node(sch, program.block), program.roles) is not None
+    _schedule(sch, _arrange(sch, program, plan.tile), program.roles, plan, lines)
+    for handle in program.kept:
+        spread(sch, [handle], target)
 
 
 class _Parts(msgspec.Struct, frozen=True):
@@ -222,26 +135,19 @@ class _Parts(msgspec.Struct, frozen=True):
     tail: BlockRV
 
 
-def _arrange(
-    sch: Schedule,
-    block: BlockRV,
-    makes: list[BlockRV],
-    behind: list[BlockRV],
-    roles: Planes,
-    tile: RegisterTile,
-) -> _Parts:
+def _arrange(sch: Schedule, program: _Prepared, tile: RegisterTile) -> _Parts:
     """Steps 1 to 3: order the iterators, pad to whole tiles, pack panels."""
+    block, roles = program.block, program.roles
     extents = [it.dom.extent for it in node(sch, block).iter_vars]
     weights = sch.reindex(block, ("read", position_of(roles.weights, node(sch, block).reads)))
     at = position_of(roles.data, node(sch, block).reads)
     if not roles.slides:
         data = sch.reindex(block, ("read", at))
     else:
-        data = makes[0] if makes else sch.cache_read(block, at, "global")
+        data = program.made or sch.cache_read(block, at, "global")
     result = sch.reindex(block, ("write", 0))
-    tail = result
-    if behind:
-        (tail,) = behind
+    tail = program.tail or result
+    if program.tail is not None:
         sch.compute_inline(result)
         align(sch, block, tail)
     regroup(sch, block, extents, roles.order)
@@ -262,16 +168,16 @@ def _arrange(
     return _Parts(block, data, weights, tail)
 
 
-def _schedule(
-    sch: Schedule, parts: _Parts, roles: Planes, tile: RegisterTile, target: Target
-) -> None:
-    """Steps 4 and 5: tasks with their copies, register tiles, epilogue."""
+def _schedule(sch: Schedule, parts: _Parts, roles: Planes, plan: ConvNchwPlan, lines: bool) -> None:
+    """Steps 4 and 5: tasks with their copies, register tiles, epilogue.
+
+    `lines`: whether a task covers lines of pixels.
+    """
+    tile = plan.tile
     outer = len(roles.batch) + len(roles.outer)
     first, (f, v), depth = _cut(sch.get_loops(parts.block), outer, outer + 2)
     f0, f1 = sch.split(f, [None, tile.rows])
     v0, v1 = sch.split(v, [None, tile.columns])
-    lines = roles.slides and _shares_index(node(sch, parts.block), outer - 1, roles)
-    plan = _plan(sch, parts, roles, tile, target, lines, (f0, v0))
     ft, f0 = sch.split(f0, [None, plan.filters])
     if lines:
         task, line = sch.split(first.pop(), [None, plan.steps])
@@ -283,28 +189,33 @@ def _schedule(
     task = sch.fuse(*first, task, ft)
     sch.reverse_compute_at(parts.tail, f0)
     sch.set_scope(parts.block, 0, "local")
-    _sums(sch, parts.block, depth, f1, v1, tile)
+    _sums(sch, parts.block, depth, (f1, v1), plan)
     sch.annotate(v0, LOOP_PARTITION, True)  # the last tile has only the vectors that it needs
     vector_rows(sch, parts.tail, tile.columns)
-    _copy(sch, parts.data, task, roles, tile, target)
+    _copy(sch, parts.data, task, roles, plan)
     sch.parallel(task)
     _pack(sch, parts.weights, len(roles.batch), tile)
 
 
 def _sums(
-    sch: Schedule, block: BlockRV, depth: list[LoopRV], f1: LoopRV, v1: LoopRV, tile: RegisterTile
+    sch: Schedule,
+    block: BlockRV,
+    depth: list[LoopRV],
+    inside: tuple[LoopRV, LoopRV],
+    plan: ConvNchwPlan,
 ) -> None:
     """Schedule a register tile; its long sums are split into pieces."""
-    cut = sum_pieces(sch, block, depth, _PIECES, ragged=True)
+    (f1, v1), columns = inside, plan.tile.columns
+    cut = sum_pieces(sch, block, depth, plan.sums, ragged=True)
     partial = block
     if cut is not None:
         partial, (*depth, f1, v1), loop = cut
-        clear_total(sch, block, loop, tile.columns)
+        clear_total(sch, block, loop, columns)
         sch.set_scope(partial, 0, "local")
     init = sch.decompose_reduction(partial, depth[0])
     sch.unroll(f1)
     sch.vectorize(v1)
-    vector_rows(sch, init, tile.columns)
+    vector_rows(sch, init, columns)
 
 
 def _cut(loops: list[LoopRV], *at: int) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
@@ -312,16 +223,15 @@ def _cut(loops: list[LoopRV], *at: int) -> tuple[list[LoopRV], list[LoopRV], lis
     return loops[:first], loops[first:second], loops[second:]
 
 
-def _copy(
-    sch: Schedule, data: BlockRV, task: LoopRV, roles: Planes, tile: RegisterTile, target: Target
-) -> None:
+def _copy(sch: Schedule, data: BlockRV, task: LoopRV, roles: Planes, plan: ConvNchwPlan) -> None:
     """Copy the data that a task reads into its own buffer."""
     sch.compute_at(data, task)
     if roles.slides:
-        vectorize_last(sch, data, sch.get_loops(data)[-1], target)
+        vectorize_by(sch, data, sch.get_loops(data)[-1], plan.vector_bits)
         return
     loops = inner_loops(sch, data, task)
     pixels, *depth = loops[len(loops) - 1 - len(roles.depth) :]
+    tile = plan.tile
     lanes = math.gcd(tile.columns, tile.lanes)
     panel, chunk, lane = sch.split(pixels, [None, tile.columns // lanes, lanes])
     sch.reorder(panel, *depth, chunk, lane)
@@ -337,104 +247,4 @@ def _pack(sch: Schedule, weights: BlockRV, batch: int, tile: RegisterTile) -> No
     sch.parallel(sch.fuse(*loops[:batch], panel) if batch else panel)
 
 
-# ------------------------------------------------------------------------------------------- tasks
-class _Plan(msgspec.Struct, frozen=True):
-    """Size of a task: lines, or tiles of pixels; and tiles of filters."""
-
-    steps: int
-    filters: int
-
-
-def _plan(
-    sch: Schedule,
-    parts: _Parts,
-    roles: Planes,
-    tile: RegisterTile,
-    target: Target,
-    lines: bool,
-    tiles: tuple[LoopRV, LoopRV],
-) -> _Plan:
-    """The task size with the shortest estimated time of the busiest thread."""
-    block = node(sch, parts.block)
-    filters, pixels = (extent(sch, loop) or 1 for loop in tiles)
-    outer = len(roles.batch) + len(roles.outer)
-    count = pixels
-    others = extent_of(block, range(outer)) or 1
-    if lines:
-        count = extent_of(block, [outer - 1]) or 1
-        others //= count
-    depth = extent_of(block, range(outer + 2, len(block.iter_vars))) or 1
-    work = tile.rows * tile.columns * depth * _bits(block) / _BITS_PER_CYCLE
-    work *= pixels if lines else 1
-    room = target.cache(2).size // 2 * 8 // _bits(block)
-    best: tuple[float, _Plan] | None = None
-    for steps in _sizes(count):
-        copied = (
-            steps * tile.columns * depth
-            if not roles.slides
-            else _read(block, parts, sch, outer, steps if lines else steps * tile.columns, lines)
-        )
-        if copied > room and best is not None:
-            break
-        for group in _sizes(filters):
-            tasks = others * math.ceil(count / steps) * math.ceil(filters / group)
-            each = steps * group * work + copied / tile.lanes * roles.step * _COPY + _TASK
-            time = each * (math.ceil(tasks / target.num_threads) + _UNEVEN)
-            if best is None or time < best[0]:
-                best = time, _Plan(steps, group)
-    assert best is not None
-    return best[1]
-
-
-def _bits(block: ir.Block) -> int:
-    return block.writes[0].buffer.dtype.bits
-
-
-def _sizes(extent: int) -> list[int]:
-    """Sizes that divide an axis into nearly equal parts."""
-    return sorted({math.ceil(extent / parts) for parts in range(1, extent + 1)})
-
-
-def _data_load(block: ir.Block, data: ir.Buffer) -> ir.BufferLoad:
-    return next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is data)
-
-
-def _shares_index(block: ir.Block, position: int, roles: Planes) -> bool:
-    """Whether an axis and a tap occur in the same index of the data."""
-    if position < len(roles.batch):
-        return False
-    own = block.iter_vars[position].var
-    taps = [it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE]
-    loads = [
-        n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is not block.writes[0].buffer
-    ]
-    return any(
-        ir.uses_var(index, own) and any(ir.uses_var(index, tap) for tap in taps)
-        for load in loads
-        for index in load.indices
-    )
-
-
-def _read(
-    block: ir.Block, parts: _Parts, sch: Schedule, outer: int, steps: int, lines: bool
-) -> int:
-    """Elements of the data that some steps of a task read: the size of their bounding box."""
-    load = _data_load(block, node(sch, parts.data).writes[0].buffer)
-    last: dict[ir.Var, ir.Expr] = {}
-    first: dict[ir.Var, ir.Expr] = {}
-    for position, it in enumerate(block.iter_vars):
-        length = ir.const_int(it.dom.extent) or 1
-        if position < outer:
-            length = steps if lines and position == outer - 1 else 1
-        elif position == outer + 1 and not lines:
-            length = steps
-        first[it.var] = ir.const(0, it.var.dtype)
-        last[it.var] = ir.const(length - 1, it.var.dtype)
-    total = 1
-    for index in load.indices:
-        span = simplify(ir.substitute(index, last) - ir.substitute(index, first))
-        total *= 1 + (ir.const_int(span) or 0)
-    return total
-
-
-STRATEGY = Strategy("conv_nchw", facts_unless(why_not), apply)
+STRATEGY = Strategy("conv_nchw", facts_unless(why_not), apply, ConvNchwPlan, plans)

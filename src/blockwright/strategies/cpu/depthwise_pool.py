@@ -20,6 +20,7 @@ without conditions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -29,15 +30,16 @@ from blockwright.arith import IndexMap
 from blockwright.ir.annotations import LOOP_PARTITION, PREFETCH_READ, PREFETCH_WRITE
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import LONGEST, sums_floats
-from blockwright.strategies.cpu.depthwise_pool_cost import (
-    WRITTEN_OUT,
-    WindowBlocks,
-    WindowTile,
-    window_plan,
+from blockwright.strategies.cpu.depthwise_pool_plan import (
+    DepthwisePoolPlan,
+    WindowFacts,
+    WindowPlan,
+    best_window,
+    ranked_window_plans,
 )
 from blockwright.strategies.cpu.elementwise import spread
 from blockwright.strategies.cpu.inline import block_of, extent, inline_where, is_copy, reduces
-from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_last
+from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_by
 from blockwright.strategies.match.blocks import (
     address_of,
     extent_of,
@@ -47,12 +49,9 @@ from blockwright.strategies.match.blocks import (
     stride,
 )
 from blockwright.strategies.match.sliding_window import NEAR, Sliding, shape_of, sliding_of
-from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
+from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
-
-_PIECE = 16  # fewest steps per piece of a long sum
-_PIECES = 64  # most pieces of a long sum
 
 
 def why_not(func: ir.PrimFunc, target: Target) -> str:
@@ -80,19 +79,68 @@ def _is_long(block: ir.Block, facts: Sliding) -> bool:
     return sums_floats(block) and (extent_of(block, facts.still) or LONGEST + 1) > LONGEST
 
 
-def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
+class _Prepared(msgspec.Struct, frozen=True):
+    """The windows of a program, with the blocks around them inlined.
+
+    Attributes:
+        windows: the windows.
+        made: the producer of the only window's data, if any, that tasks compute.
+        tail: the only window's consumer, if any.
+        behind: the consumers of several windows.
+    """
+
+    windows: list[BlockRV]
+    made: list[BlockRV]
+    tail: BlockRV | None
+    behind: list[BlockRV]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether several windows write parts of one result."""
+        return len(self.windows) > 1
+
+
+def _prepare(sch: Schedule, target: Target) -> _Prepared:
     handles = sch.get_child_blocks(sch.get_block("root"))
     parts = [h for h in handles if not is_spatial(block_of(sch, h))]
+    before = handles[: handles.index(parts[0])]
     if len(parts) == 1:
-        transposed = _spread_transposed(sch, handles[: handles.index(parts[0])], target)
-        stay = [h for h in handles if h not in transposed]
-        schedule_window(sch, *neighbours(sch, stay), target)
-        return
-    for handle in _inline_before(sch, handles[: handles.index(parts[0])]):
+        transposed = _spread_transposed(sch, before, target)
+        block, made, tail = neighbours(sch, [h for h in handles if h not in transposed])
+        return _Prepared([block], made, tail, [])
+    for handle in _inline_before(sch, before):
         spread(sch, [handle], target)
-    for part in parts:
-        schedule_window(sch, part, [], None, target, in_place=True)
-    for handle in inline_where(sch, handles[handles.index(parts[-1]) + 1 :]):
+    return _Prepared(parts, [], None, handles[handles.index(parts[-1]) + 1 :])
+
+
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[DepthwisePoolPlan]:
+    """The best plan of each window, then plans that differ in one window."""
+    sch = Schedule(func)
+    program = _prepare(sch, target)
+    facts = [
+        window_facts(sch, block, program.made, split=not program.in_place)
+        for block in program.windows
+    ]
+    best = [best_window(target, one) for one in facts]
+    yield DepthwisePoolPlan(tuple(best))
+    for k, one in enumerate(facts):
+        for plan in ranked_window_plans(target, one):
+            if plan != best[k]:
+                yield DepthwisePoolPlan((*best[:k], plan, *best[k + 1 :]))
+
+
+def apply(sch: Schedule, target: Target, plan: DepthwisePoolPlan) -> None:
+    """Schedule a program by a plan."""
+    program = _prepare(sch, target)
+    if len(program.windows) != len(plan.windows):
+        raise ScheduleError(
+            f"the plan is for {len(plan.windows)} windows; the program has {len(program.windows)}",
+            code="BW342",
+            help="use one of the strategy's plans for this program",
+        )
+    for block, one in zip(program.windows, plan.windows, strict=True):
+        schedule_window(sch, block, program.made, program.tail, one, program.in_place)
+    for handle in inline_where(sch, program.behind):
         spread(sch, [handle], target)
 
 
@@ -108,11 +156,28 @@ def _inline_before(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
     return remaining
 
 
-class Lines(msgspec.Struct, frozen=True):
-    """Some lines of a window's result, computed by each iteration of another nest's loop."""
+def window_facts(
+    sch: Schedule,
+    block: BlockRV,
+    before: list[BlockRV],
+    lines: int | None = None,
+    split: bool = True,
+) -> WindowFacts:
+    """What the plans of a window depend on.
 
-    loop: LoopRV
-    count: int
+    Args:
+        before: the producers of its data that tasks may compute.
+        lines: lines of its result that another nest computes at a time; None for a nest of its own.
+        split: whether a long sum may be split into partial sums.
+    """
+    facts, now = _facts(sch, block), block_of(sch, block)
+    shape = shape_of(now, facts, _source(sch, before))
+    if lines is not None:
+        shape = msgspec.structs.replace(shape, rows=lines, tasks=1)
+    steps = None
+    if split and _is_long(now, facts):
+        steps = extent_of(now, facts.other_taps[:1]) or 0
+    return WindowFacts(shape, now.writes[0].buffer.dtype.bits, steps)
 
 
 def schedule_window(
@@ -120,51 +185,69 @@ def schedule_window(
     block: BlockRV,
     before: list[BlockRV],
     tail: BlockRV | None,
-    target: Target,
+    plan: WindowPlan,
     in_place: bool = False,
-    lines: Lines | None = None,
+    around: LoopRV | None = None,
 ) -> None:
-    """Schedule one window with the producers that stay, and its one consumer.
+    """Schedule one window with the producers that stay, and its one consumer, by a plan.
 
     Sums are accumulated in a local buffer, that is in registers, or with `in_place` in the result
-    itself: of a fully unrolled tile only the last stores remain. With `lines`, the window is
-    computed inside the consuming loop.
+    itself: of a fully unrolled tile only the last stores remain. With `around`, the
+    window is computed inside this loop of its consumer, some lines per iteration.
     """
     facts = _facts(sch, block)
+    _check_fit(plan, facts, before, in_place)
     _lay_out_weights(sch, block, facts)
-    bits = block_of(sch, block).writes[0].buffer.dtype.bits
-    source = _source(sch, before)
-    shape = shape_of(block_of(sch, block), facts, source)
-    if lines is not None:
-        shape = msgspec.structs.replace(shape, rows=lines.count, tasks=1)
-        target = Target(target, num_threads=1)
-    unknown = None in (shape.rows, shape.columns, shape.vector)
-    tile, blocks = window_plan(target, shape, bits)
-    if source == "border" and not blocks.copied:
-        sch.compute_inline(before.pop())
+    if before and not plan.blocks.copied:
+        sch.compute_inline(before[-1])
+        before = before[:-1]
         facts = _facts(sch, block)
     if tail is None and not in_place:
         tail = sch.cache_write(block, 0, "local")
     if tail is not None:
         sch.set_scope(block, 0, "local")
-    if lines is not None:
+    if around is not None:
         for handle in (tail, block) if tail is not None else (block,):
-            sch.compute_at(handle, lines.loop, preserve_unit_loops=True)
-    task, step, inner = _tiles(sch, block, facts, tile, blocks, lines)
+            sch.compute_at(handle, around, preserve_unit_loops=True)
+    unknown = _has_unknown_size(block_of(sch, block), facts)
+    task, step, inner = _tiles(sch, block, facts, plan, around)
     for handle in reversed(before):
         sch.compute_at(handle, task)
-        vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
+        vectorize_by(sch, handle, sch.get_loops(handle)[-1], plan.vector_bits)
         for loop in inner_loops(sch, handle, task)[:-1] if unknown else ():
             if extent(sch, loop) != 1:  # a task may have few of its rows and columns
                 sch.annotate(loop, LOOP_PARTITION, True)
-    if tail is not None and not tile.written_out and _is_long(block_of(sch, block), facts):
-        _sum_pieces(sch, block, facts, inner, tile)
+    if tail is not None and plan.terms is not None:
+        _sum_pieces(sch, block, facts, inner, plan, plan.terms)
         sch.reverse_compute_at(tail, step)
-        vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
+        vectorize_by(sch, tail, sch.get_loops(tail)[-1], plan.vector_bits)
     else:
-        _write_out(sch, block, tail, step, inner, tile)
-    if lines is None and extent(sch, task) != 1:
+        _write_out(sch, block, tail, step, inner, plan)
+    if around is None and extent(sch, task) != 1:
         sch.parallel(task)
+
+
+def _check_fit(plan: WindowPlan, facts: Sliding, before: list[BlockRV], in_place: bool) -> None:
+    """Refuse a plan with a decision that the window has no place for."""
+    wrong = ""
+    if plan.blocks.copied and not before:
+        wrong = "blocks.copied=True, but the window reads its data as it is"
+    elif plan.terms is not None and plan.tile.written_out:
+        wrong = f"terms={plan.terms}, but tile.written_out=True unrolls all terms"
+    elif plan.terms is not None and (in_place or not facts.other_taps):
+        wrong = f"terms={plan.terms}, but the window has no sum that can be split"
+    if wrong:
+        raise ScheduleError(
+            f"the plan has {wrong}",
+            code="BW342",
+            help="use one of the strategy's plans for this program",
+        )
+
+
+def _has_unknown_size(block: ir.Block, facts: Sliding) -> bool:
+    """Whether the vector axis, rows or columns have a symbolic extent."""
+    axes = (facts.vector, *facts.moved[:1], *facts.moved[-1:])
+    return any(extent_of(block, [p]) is None for p in axes)
 
 
 def _facts(sch: Schedule, block: BlockRV) -> Sliding:
@@ -256,16 +339,16 @@ def _tiles(
     sch: Schedule,
     block: BlockRV,
     facts: Sliding,
-    tile: WindowTile,
-    blocks: WindowBlocks,
-    lines: Lines | None,
+    plan: WindowPlan,
+    around: LoopRV | None,
 ) -> tuple[LoopRV, LoopRV, list[LoopRV]]:
     """Split and reorder the loops into tasks, tiles and the inside of a tile.
 
     Returns the loop over tasks, the innermost one over tiles, and the loops inside a tile: taps,
     columns, taps along them, vectors, lanes.
     """
-    loops = inner_loops(sch, block, None if lines is None else lines.loop)
+    tile, blocks = plan.tile, plan.blocks
+    loops = inner_loops(sch, block, around)
     tasks = [loop for p, loop in enumerate(loops) if p not in facts.special]
     groups, group, vectors, lane = sch.split(
         loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes]
@@ -303,12 +386,16 @@ def _tiles(
 
 
 def _sum_pieces(
-    sch: Schedule, block: BlockRV, facts: Sliding, inner: list[LoopRV], tile: WindowTile
+    sch: Schedule,
+    block: BlockRV,
+    facts: Sliding,
+    inner: list[LoopRV],
+    plan: WindowPlan,
+    terms: int,
 ) -> None:
     """Split a tile's long sums into pieces, summed in registers and added to the totals."""
     before = block_of(sch, block)
     order = [p for p, it in enumerate(before.iter_vars) if it.iter_type is ir.IterType.SPATIAL]
-    terms = max(_PIECE, (extent(sch, inner[0]) or 0) // _PIECES)
     pieces, _ = sch.split(inner[0], [None, terms])
     partial = sch.rfactor(pieces, 0)
     (pieces,) = [k for k in sch.get_loops(block) if reduces(sch, block_of(sch, block), k)]
@@ -318,25 +405,25 @@ def _sum_pieces(
     steps = [loop for loop in own if reduces(sch, block_of(sch, partial), loop)]
     _, *spatial = [loop for loop in own if loop not in steps]  # the first one counts pieces
     vector = spatial.pop(order.index(facts.vector))
-    parts = list(sch.split(vector, [None, tile.lanes]))
+    parts = list(sch.split(vector, [None, plan.tile.lanes]))
     sch.reorder(*steps, *spatial, *parts)
     init = sch.decompose_reduction(partial, steps[0])
     clear = sch.decompose_reduction(block, pieces)
-    _in_registers(sch, [*steps, *spatial, *parts], tile)
-    _in_registers(sch, inner_loops(sch, init, pieces), tile)
+    _in_registers(sch, [*steps, *spatial, *parts], plan)
+    _in_registers(sch, inner_loops(sch, init, pieces), plan)
     totals = inner_loops(sch, block, pieces)
-    _in_registers(sch, sch.get_loops(clear)[-len(totals) :], tile)
-    _in_registers(sch, totals, tile)
+    _in_registers(sch, sch.get_loops(clear)[-len(totals) :], plan)
+    _in_registers(sch, totals, plan)
 
 
-def _in_registers(sch: Schedule, loops: list[LoopRV], tile: WindowTile) -> None:
+def _in_registers(sch: Schedule, loops: list[LoopRV], plan: WindowPlan) -> None:
     """Vectorize the last loop; unroll all sums, and as many taps as the unroll limit allows."""
     *outer, lane = loops
     sch.vectorize(lane)
     count = 1
     for loop in reversed(outer):
-        count *= extent(sch, loop) or WRITTEN_OUT
-        if count > WRITTEN_OUT and count > tile.columns * tile.vectors:
+        count *= extent(sch, loop) or plan.unrolled
+        if count > plan.unrolled and count > plan.tile.columns * plan.tile.vectors:
             break
         sch.unroll(loop)
 
@@ -347,14 +434,14 @@ def _write_out(
     tail: BlockRV | None,
     step: LoopRV,
     inner: list[LoopRV],
-    tile: WindowTile,
+    plan: WindowPlan,
 ) -> None:
     """Schedule one tile: accumulators in registers, unrolled taps, and its consumer."""
     ends: list[BlockRV] = []
     if tail is not None:
         sch.reverse_compute_at(tail, step)
         ends = [sch.decompose_reduction(block, inner[0]), tail]
-    _in_registers(sch, inner, tile)
+    _in_registers(sch, inner, plan)
     for handle in ends:
         *rest, last = inner_loops(sch, handle, step)
         for loop in rest:
@@ -362,4 +449,4 @@ def _write_out(
         sch.vectorize(last)
 
 
-STRATEGY = Strategy("depthwise_pool", facts_unless(why_not), apply)
+STRATEGY = Strategy("depthwise_pool", facts_unless(why_not), apply, DepthwisePoolPlan, plans)

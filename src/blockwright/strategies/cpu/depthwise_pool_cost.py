@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -103,8 +104,24 @@ class WindowBlocks(msgspec.Struct, frozen=True):
 
 def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTile, WindowBlocks]:
     """The register tile and the task size with the shortest estimated time."""
-    choices = {"plain": (False,), "border": (False, True), "made": (True,)}[shape.source]
-    best: tuple[float, WindowTile, WindowBlocks] | None = None
+    return min(
+        _choices(target, shape, bits), key=lambda choice: window_time(target, shape, *choice)
+    )
+
+
+def ranked_windows(
+    target: Target, shape: WindowShape, bits: int
+) -> list[tuple[WindowTile, WindowBlocks]]:
+    """All register tiles and task sizes, the one with the shortest estimated time first."""
+    choices = dict.fromkeys(_choices(target, shape, bits))
+    return sorted(choices, key=lambda choice: window_time(target, shape, *choice))
+
+
+def _choices(
+    target: Target, shape: WindowShape, bits: int
+) -> Iterator[tuple[WindowTile, WindowBlocks]]:
+    """The register tiles and task sizes to compare."""
+    copies = {"plain": (False,), "border": (False, True), "made": (True,)}[shape.source]
     for tile in _tiles(target, shape, bits):
         groups = _groups(shape, tile)
         each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move]
@@ -112,15 +129,12 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTi
         # A border that is not copied needs masks. Where the window moves along the vector axis,
         # only unrolled tiles with a known vector axis support them.
         masks = not shape.groups_move or (tile.written_out and shape.vector is not None)
-        for copied, r, g in itertools.product(choices, rows, reversed(each or [groups])):
-            if not copied and shape.source == "border" and not masks:
-                continue
-            blocks = WindowBlocks(r, g, copied, not copied and _ahead(target, shape, tile))
-            time = _time(target, shape, tile, blocks)
-            if best is None or time < best[0]:
-                best = time, tile, blocks
-    assert best is not None
-    return best[1], best[2]
+        for copied, r, g in itertools.product(copies, rows, reversed(each or [groups])):
+            if copied or shape.source != "border" or masks:
+                yield (
+                    tile,
+                    WindowBlocks(r, g, copied, not copied and _ahead(target, shape, tile)),
+                )
 
 
 def window_cycles(target: Target, shape: WindowShape, bits: int) -> float:
@@ -247,7 +261,9 @@ def _sizes(extent: int) -> list[int]:
     return sorted({math.ceil(extent / parts) for parts in range(1, extent + 1)})
 
 
-def _time(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> float:
+def window_time(
+    target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks
+) -> float:
     """Estimated cycles of the busiest thread."""
     rounds = math.ceil(_tasks(shape, tile, blocks) / target.num_threads)
     return rounds * (_cycles_of_task(target, shape, tile, blocks) + _TASK)
@@ -320,4 +336,12 @@ def _last_level(target: Target) -> int:
     return cache.size // cache.shared_by // 2
 
 
-__all__ = ["WindowBlocks", "WindowShape", "WindowTile", "window_cycles", "window_plan"]
+__all__ = [
+    "WindowBlocks",
+    "WindowShape",
+    "WindowTile",
+    "ranked_windows",
+    "window_cycles",
+    "window_plan",
+    "window_time",
+]

@@ -13,14 +13,20 @@ multiplies them there: `mid` is never written to memory, and threads are started
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.schedule import BlockRV, Schedule
-from blockwright.strategies.cpu.depthwise_pool import Lines, neighbours, schedule_window
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.depthwise_pool import (
+    neighbours,
+    schedule_window,
+    window_facts,
+)
+from blockwright.strategies.cpu.depthwise_pool_plan import WindowFacts
 from blockwright.strategies.cpu.gemm_canonical import (
     canonicalize,
     node,
@@ -30,8 +36,9 @@ from blockwright.strategies.cpu.gemm_canonical import (
 from blockwright.strategies.cpu.gemm_contract import pack
 from blockwright.strategies.cpu.separable_conv_cost import (
     Separable,
-    lines_of_task,
+    SeparableConvPlan,
     one_pass,
+    ranked_plans,
     two_passes,
 )
 from blockwright.strategies.match.blocks import (
@@ -42,7 +49,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
 )
 from blockwright.strategies.match.sliding_window import shape_of, sliding_of
-from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
+from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -75,6 +82,8 @@ def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
     stored = [i for s in ir.collect(product.body, ir.BufferStore) for i in s.indices]
     if len(stored) != len(facts.m) + 1 or not all(isinstance(i, ir.Var) for i in stored):
         return "the product does not store at its own iterators"
+    if sizes[1] == 1:
+        return "a line has one pixel"
     if sizes[2] == 1 or sizes[3] == 1:
         return "an operand is a vector"
     read = (*facts.m, *facts.k)
@@ -163,7 +172,25 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     return result if isinstance(result, str) else ""
 
 
-def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
+class _Prepared(msgspec.Struct, frozen=True):
+    """The product and the window, with the blocks around them inlined.
+
+    Attributes:
+        product, tail: the product, and its consumer if any.
+        window, made, result: the window, the producer of its data that tasks compute, if any, and
+            its consumer before the product, if any.
+        shape: the extents.
+    """
+
+    product: BlockRV
+    tail: BlockRV | None
+    window: BlockRV
+    made: list[BlockRV]
+    result: BlockRV | None
+    shape: Separable
+
+
+def _prepare(sch: Schedule) -> _Prepared:
     handles = sch.get_child_blocks(sch.get_block("root"))
     first, second = [k for k, h in enumerate(handles) if not is_spatial(node(sch, h))]
     product = handles[second]
@@ -175,9 +202,33 @@ def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
         sch.compute_inline(handle)
     between = _of_weights(sch, handles[first + 1 : second], product)
     before = _of_weights(sch, handles[:first], product)
-    block, before, result = neighbours(sch, [*before, handles[first], *between])
-    lines = _multiply(sch, product, behind[-1] if behind else None, shape, target)
-    schedule_window(sch, block, before, result, target, lines=lines)
+    window, made, result = neighbours(sch, [*before, handles[first], *between])
+    return _Prepared(product, behind[-1] if behind else None, window, made, result, shape)
+
+
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[SeparableConvPlan]:
+    """The best plan, then others in the order of their predicted time."""
+    sch = Schedule(func)
+    program = _prepare(sch)
+
+    def window_of(lines: int) -> WindowFacts:
+        return window_facts(sch, program.window, program.made, lines)
+
+    return ranked_plans(target, program.shape, window_of)
+
+
+def apply(sch: Schedule, target: Target, plan: SeparableConvPlan) -> None:
+    """Schedule a program by a plan."""
+    program = _prepare(sch)
+    if program.shape.lines % plan.lines:
+        raise ScheduleError(
+            f"the plan has lines={plan.lines}, which does not divide the {program.shape.lines} "
+            "lines of the window's result",
+            code="BW342",
+            help="give a divisor",
+        )
+    task = _multiply(sch, program, target, plan)
+    schedule_window(sch, program.window, program.made, program.result, plan.window, around=task)
 
 
 def _of_weights(sch: Schedule, handles: list[BlockRV], product: BlockRV) -> list[BlockRV]:
@@ -192,37 +243,42 @@ def _of_weights(sch: Schedule, handles: list[BlockRV], product: BlockRV) -> list
     return others
 
 
-def _multiply(
-    sch: Schedule, product: BlockRV, tail: BlockRV | None, shape: Separable, target: Target
-) -> Lines:
-    """Schedule the product and its consumer; return the loop over tasks, and the lines of each."""
+def _multiply(sch: Schedule, program: _Prepared, target: Target, plan: SeparableConvPlan) -> LoopRV:
+    """Schedule the product and its consumer; return the loop over tasks."""
+    product = program.product
     facts = contraction_of(node(sch, product))
     assert facts is not None  # `separable_of` checked it
-    count = lines_of_task(target, shape)
-    tail = tail or sch.cache_write(product, 0, "local")
-    _in_tasks(sch, product, facts, count)
-    form = canonicalize(sch, product, tail, target, apart=1)
-    task, m, n, k = sch.get_loops(product)
+    tail = program.tail or sch.cache_write(product, 0, "local")
+    alone = program.shape.images == 1 and program.shape.lines == plan.lines
+    _in_tasks(sch, product, facts, plan.lines, alone)
+    form = canonicalize(sch, product, tail, target, apart=0 if alone else 1, tile=plan.tile)
+    loops = sch.get_loops(product)
+    task, m, n, k = [sch.add_unit_loop(loops[0]), *loops] if alone else loops
     m0, m1 = sch.split(m, [None, form.tile.rows])
     n0, n1 = sch.split(n, [None, form.tile.columns])
     sch.reorder(task, n0, m0, k, m1, n1)
     tile_registers(sch, form, m1, [k])
     sch.reverse_compute_at(tail, m0)
     vector_rows(sch, tail, form.tile.columns)
-    sch.parallel(task)
+    if not alone:
+        sch.parallel(task)
     pack(sch, form, 0)
-    return Lines(task, count)
+    return task
 
 
-def _in_tasks(sch: Schedule, product: BlockRV, facts: Contraction, count: int) -> None:
-    """Replace the image and line axes of product and result by tasks and lines of a task."""
+def _in_tasks(sch: Schedule, product: BlockRV, facts: Contraction, count: int, alone: bool) -> None:
+    """Replace the image and line axes of product and result by tasks and lines of a task.
+
+    `alone`: whether there is one task, which has no axis.
+    """
     block = node(sch, product)
     (store,) = ir.collect(block.body, ir.BufferStore)
     iters = {it.var: it.dom.extent for it in block.iter_vars}
     images = dict.fromkeys(block.iter_vars[p].var for p in facts.m[:-2])
     line = block.iter_vars[facts.m[-2]].var
-    sch.transform_layout(product, ("write", 0), _cut(store.indices, iters, images, line, count))
-    sch.transform_block_layout(product, _cut(tuple(iters), iters, images, line, count))
+    cut = functools.partial(_cut, extents=iters, images=images, line=line, count=count, alone=alone)
+    sch.transform_layout(product, ("write", 0), cut(store.indices))
+    sch.transform_block_layout(product, cut(tuple(iters)))
 
 
 def _cut(
@@ -231,8 +287,9 @@ def _cut(
     images: Mapping[ir.Var, None],
     line: ir.Var,
     count: int,
+    alone: bool,
 ) -> IndexMap:
-    """(…, images, lines, …) -> (…, tasks, lines of a task, …)."""
+    """(…, images, lines, …) -> (…, tasks, lines of a task, …), without axes of one element."""
     names = {axis: ir.Var(f"i{k}", axis.dtype) for k, axis in enumerate(axes)}
     task: ir.Expr = ir.const(0, line.dtype)
     for image in images:
@@ -241,10 +298,11 @@ def _cut(
     parts: list[ir.Expr] = []
     for axis, name in names.items():
         if axis is line:
-            parts += [task, ir.floormod(name, count)] if count > 1 else [task]
+            parts += [] if alone else [task]
+            parts += [ir.floormod(name, count)] if count > 1 else []
         elif axis not in images:
             parts.append(name)
     return IndexMap(tuple(names.values()), tuple(parts))
 
 
-STRATEGY = Strategy("separable_conv", facts_unless(why_not), apply)
+STRATEGY = Strategy("separable_conv", facts_unless(why_not), apply, SeparableConvPlan, plans)

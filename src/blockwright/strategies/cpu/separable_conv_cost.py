@@ -1,4 +1,4 @@
-"""Analytic cost model of separable convolution: fused in one pass, or in two.
+"""Plans and analytic cost model of separable convolution: fused in one pass, or in two.
 
 One pass saves a parallel launch and the cache traffic between the passes. But its tasks are whole
 lines, which may not balance evenly among the threads, and register tiles end where a task does.
@@ -7,10 +7,18 @@ lines, which may not balance evenly among the threads, and register tiles end wh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import msgspec
 
-from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape, window_cycles
+from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape, window_cycles, window_time
+from blockwright.strategies.cpu.depthwise_pool_plan import (
+    WindowFacts,
+    WindowPlan,
+    best_window,
+    ranked_window_plans,
+)
 from blockwright.strategies.cpu.gemm_blocking import (
     GemmBlocking,
     GemmShape,
@@ -22,10 +30,13 @@ from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     choose_register_tile,
     predicted_share,
+    register_tiles,
 )
+from blockwright.strategies.strategy import Plan
 from blockwright.target import Target
 
 _AS_FAST = 0.98  # share of the speed at the best number of lines that is good enough
+_TILES = 4  # register tiles that alternative plans use for each number of lines
 _WORTH = 20  # smallest ratio of a task's time to the cost of dispatching it
 
 
@@ -57,6 +68,56 @@ class Separable(msgspec.Struct, frozen=True):
         return GemmShape(
             1, None, self.filters, self.channels, self.channels * size, size, self.bits
         )
+
+
+class SeparableConvPlan(Plan, frozen=True):
+    """The decisions for one separable convolution.
+
+    Attributes:
+        lines: lines of the window's result per task.
+        tile: register tile of the product; its rows are the pixels of these lines.
+        window: the plan of the window within a task.
+    """
+
+    lines: int
+    tile: RegisterTile
+    window: WindowPlan
+
+
+def ranked_plans(
+    target: Target, shape: Separable, window_of: Callable[[int], WindowFacts]
+) -> Iterator[SeparableConvPlan]:
+    """The best plan, then plans that differ in the lines, the tile or the window, by their cost.
+
+    `window_of` returns what plans of the window depend on, for a number of lines per task.
+    """
+    one = Target(target, num_threads=1)
+    best_lines = lines_of_task(target, shape)
+    best = SeparableConvPlan(
+        best_lines,
+        _tiles(target, shape, best_lines)[0],
+        best_window(one, window_of(best_lines)),
+    )
+    yield best
+    cycles: dict[SeparableConvPlan, float] = {}
+    for lines in (r for r in range(1, shape.lines + 1) if shape.lines % r == 0):
+        facts = window_of(lines)
+        tiles = _tiles(target, shape, lines)[:_TILES]
+        windows = (w for w in ranked_window_plans(one, facts) if lines % w.blocks.rows == 0)
+        choices = [(tile, window) for window in islice(windows, 1) for tile in tiles]
+        if lines == best_lines:
+            choices += [(tiles[0], window) for window in windows]
+        for tile, window in choices:
+            each = _product_line(one, shape, lines, tile)
+            each += window_time(one, facts.shape, window.tile, window.blocks) / lines
+            cycles[SeparableConvPlan(lines, tile, window)] = _busiest(target, shape, lines) * each
+    yield from (plan for plan in sorted(cycles, key=lambda plan: cycles[plan]) if plan != best)
+
+
+def _tiles(target: Target, shape: Separable, lines: int) -> list[RegisterTile]:
+    """Register tiles of the product, best first."""
+    apart = shape.channels * shape.bits // 8
+    return register_tiles(target, lines * shape.width, shape.filters, shape.bits, apart)
 
 
 def lines_of_task(target: Target, shape: Separable) -> int:
@@ -110,11 +171,16 @@ def one_pass(target: Target, shape: Separable, window: WindowShape) -> float:
     lines = lines_of_task(target, shape)
     one = Target(target, num_threads=1)
     tile = tile_of(one, shape, lines)
+    each = _product_line(one, shape, lines, tile) + _window_line(target, shape, window)
+    return _busiest(target, shape, lines) * each + target.core.parallel_launch_cycles
+
+
+def _product_line(target: Target, shape: Separable, lines: int, tile: RegisterTile) -> float:
+    """Estimated cycles of the product, per line, in a task of some lines."""
     rows = math.ceil(lines * shape.width / tile.rows)
     plan = GemmBlocking(rows, math.ceil(shape.filters / tile.columns), rows_inside=True)
     product = msgspec.structs.replace(shape.product, m=rows * tile.rows)
-    each = _cycles(one, product, tile, plan) / lines + _window_line(target, shape, window)
-    return _busiest(target, shape, lines) * each + target.core.parallel_launch_cycles
+    return _cycles(target, product, tile, plan) / lines
 
 
 def two_passes(target: Target, shape: Separable, window: WindowShape) -> float:

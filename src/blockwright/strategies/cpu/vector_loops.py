@@ -44,19 +44,31 @@ def has_tail(size: int | None, lanes: int) -> bool:
 
 def lanes_for(block: ir.Block, target: Target) -> int:
     """Vector lanes for the widest element type that a block accesses."""
+    return lanes_in(block, target.vector_bits)
+
+
+def lanes_in(block: ir.Block, vector_bits: int) -> int:
+    """Lanes of a vector of some bits, for the widest element type that a block accesses."""
     bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes))
-    return max(1, target.vector_bits // max(bits, 8))
+    return max(1, vector_bits // max(bits, 8))
 
 
 def vectorize_last(
     sch: Schedule, handle: BlockRV, loop: LoopRV, target: Target, many: int = 1
 ) -> int:
-    """Split a loop by `many` vectors, vectorize it, and return the number of lanes.
+    """Split a loop by `many` vectors of the target, vectorize it, and return the number of lanes.
 
     A loop of fewer than two iterations stays scalar.
     """
+    return vectorize_by(sch, handle, loop, target.vector_bits, many)
+
+
+def vectorize_by(
+    sch: Schedule, handle: BlockRV, loop: LoopRV, vector_bits: int, many: int = 1
+) -> int:
+    """`vectorize_last` with vectors of a given width."""
     size = extent(sch, loop)
-    lanes = lanes_for(block_of(sch, handle), target) * many
+    lanes = lanes_in(block_of(sch, handle), vector_bits) * many
     if size is not None and size < 2:
         return size
     if size is not None:

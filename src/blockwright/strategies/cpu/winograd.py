@@ -10,6 +10,7 @@ passes of a tile stay in registers.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
@@ -19,23 +20,18 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.elementwise import spread
 from blockwright.strategies.cpu.gemm_canonical import canonicalize, tile_pieces, vector_rows
 from blockwright.strategies.cpu.gemm_contract import contract, operands_of, pack
-from blockwright.strategies.cpu.gemm_plan import ContractionPlan, best_plan
+from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.gemm_shape import shape_of
 from blockwright.strategies.cpu.inline import block_of, extent, inline_where
 from blockwright.strategies.cpu.micro_kernel import named_kernel
-from blockwright.strategies.cpu.split_k import Pieces
-from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_last
-from blockwright.strategies.cpu.winograd_cost import Convolution, plan
+from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_by
+from blockwright.strategies.cpu.winograd_cost import Convolution
+from blockwright.strategies.cpu.winograd_plan import WinogradFacts, WinogradPlan, ranked_plans
 from blockwright.strategies.match.blocks import contraction_of, extent_of, is_cold, leaf_blocks
-from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
+from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-# Output transforms magnify the errors of sums over channels; short pieces keep these small.
-_PIECES = (
-    Pieces(most=128, least=64, longest=192),
-    Pieces(most=16, least=8, longest=32),
-)
 _BY_PIXEL = "read them in a block over images, rows, columns and channels, as nn.conv2d does"
 
 
@@ -79,32 +75,50 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[WinogradPlan]:
+    """The best plan, then others in the order of their predicted time."""
+    sch = Schedule(func)
     parts = _parts(sch)
-    filters = _tiles_in(sch, parts.filters, target)
+    block, facts = block_of(sch, parts.product), operands_of(sch, parts.product)
+    kernel = named_kernel(target, facts.a.dtype, facts.b.dtype, block.writes[0].buffer.dtype, "")
+    made = block_of(sch, parts.before[-1]).writes[0].buffer if parts.before else None
+    sizes = [] if made is None else [ir.const_int(d) for d in made.shape]
+    size = None
+    if made is not None and None not in sizes:
+        size = math.prod(n or 0 for n in sizes) * made.dtype.nbytes
+    product = shape_of(sch.func, block, facts, kernel)
+    conv, edge = _convolution(sch, parts)
+    return ranked_plans(target, WinogradFacts(conv, edge, product, size), kernel)
+
+
+def apply(sch: Schedule, target: Target, plan: WinogradPlan) -> None:
+    """Schedule a program by a plan."""
+    parts = _parts(sch)
+    filters = _tiles_in(sch, parts.filters, plan)
     sch.parallel(filters)
-    group = _group(sch, parts, target)
     before = parts.before
-    if group is None:
-        sch.parallel(_tiles_in(sch, parts.inputs, target))
-        sch.parallel(_tiles_out(sch, parts, target))
-        contract(sch, parts.product, None, target, _product_plan(sch, parts, target))
-    else:
-        before = _in_groups(sch, parts, target, group)
+    if (plan.group is None) == (plan.blocking is None):
+        raise ScheduleError(
+            f"the plan has group={plan.group} and blocking={plan.blocking}; one of them is None",
+            code="BW342",
+            help="give a group of tiles, or a blocking of the product of all tiles",
+        )
+    if plan.blocking is not None:
+        sch.parallel(_tiles_in(sch, parts.inputs, plan))
+        sch.parallel(_tiles_out(sch, parts, plan))
+        product = ContractionPlan("", plan.tile, plan.blocking, plan.sums)
+        contract(sch, parts.product, None, target, product)
+    elif plan.group is not None:
+        before = _in_groups(sch, parts, target, plan, plan.group)
     for handle in before:
-        _lines(sch, handle, target)
+        _lines(sch, handle, plan, target)
     for handle in parts.after:
         spread(sch, [handle], target)
 
 
-def _product_plan(sch: Schedule, parts: WinogradBlocks, target: Target) -> ContractionPlan:
-    block, facts = block_of(sch, parts.product), operands_of(sch, parts.product)
-    dtype = block.writes[0].buffer.dtype
-    kernel = named_kernel(target, facts.a.dtype, facts.b.dtype, dtype, "")
-    return best_plan(target, shape_of(sch.func, block, facts, kernel), kernel, _PIECES)
-
-
-def _in_groups(sch: Schedule, parts: WinogradBlocks, target: Target, group: int) -> list[BlockRV]:
+def _in_groups(
+    sch: Schedule, parts: WinogradBlocks, target: Target, plan: WinogradPlan, group: int
+) -> list[BlockRV]:
     """Run all steps for one group of tiles at a time.
 
     The transforms of a group stay in the second-level cache. Returns blocks that remain at the
@@ -115,12 +129,19 @@ def _in_groups(sch: Schedule, parts: WinogradBlocks, target: Target, group: int)
     facts = contraction_of(block_of(sch, product))
     assert facts is not None
     (p,) = facts.m
+    count = extent_of(block_of(sch, product), [p])
+    if count is not None and count % group:
+        raise ScheduleError(
+            f"the plan has group={group}, which does not divide the {count} tiles",
+            code="BW342",
+            help="give a divisor",
+        )
     split = (ir.floordiv(iters[p], group), ir.floormod(iters[p], group))
     final = (*iters[:p], *split, *iters[p + 1 :])
     sch.transform_block_layout(product, IndexMap(tuple(iters), final))
-    form = canonicalize(sch, product, None, target, apart=1, pieces=_PIECES)
+    form = canonicalize(sch, product, None, target, apart=1, tile=plan.tile, pieces=plan.sums)
     (store,) = sch.get_consumers(product)
-    task = _pixel_tasks(sch, parts, target, group)
+    task = _pixel_tasks(sch, parts, plan, group)
     sch.compute_at(store, task)
     sch.storage_align(store, 0, -2, form.tile.lanes, 0)
     *batch, rows, columns = inner_loops(sch, store, task)
@@ -131,35 +152,20 @@ def _in_groups(sch: Schedule, parts: WinogradBlocks, target: Target, group: int)
     sch.compute_at(parts.product, r0)
     r1, n1, depth = inner_loops(sch, parts.product, r0)[-3:]
     sch.reorder(depth, r1, n1)
-    tile_pieces(sch, form, r1, [depth], *_PIECES)
+    tile_pieces(sch, form, r1, [depth], *plan.sums)
     vector_rows(sch, store, form.tile.columns)
-    if not target.cheap_predication:
+    if plan.cut_tails:
         cut_tail(sch, n0, filters, form.tile.columns)
     sch.compute_at(parts.inputs[1], task)
-    _tiles_in(sch, parts.inputs, target, task)
-    moved = [h for h in parts.before[-1:] if _at_task(sch, h, task, target)]
+    _tiles_in(sch, parts.inputs, plan, task)
+    remaining = list(parts.before)
+    if plan.input_in_task and remaining:
+        made = remaining.pop()
+        sch.compute_at(made, task)
+        vectorize_by(sch, made, sch.get_loops(made)[-1], plan.vector_bits)
     sch.parallel(task)
     pack(sch, form, len(facts.batch))
-    return [h for h in parts.before if h not in moved]
-
-
-def _at_task(sch: Schedule, handle: BlockRV, task: LoopRV, target: Target) -> bool:
-    """Compute a group's input inside its task, if the whole would not stay in cache.
-
-    Adjacent groups share a border, which each of them computes; a separate pass over the whole
-    input costs more only when it goes through memory.
-    """
-    result = block_of(sch, handle).writes[0].buffer
-    sizes = [ir.const_int(d) for d in result.shape]
-    elements = math.prod(size for size in sizes if size is not None)
-    if None in sizes or elements * result.dtype.nbytes <= target.cache(2).size * target.num_threads:
-        return False
-    try:
-        sch.compute_at(handle, task)
-    except ScheduleError:
-        return False  # a group's input region is not a box: it is computed before
-    vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
-    return True
+    return remaining
 
 
 # ---------------------------------------------------------------------------------- finding blocks
@@ -215,11 +221,8 @@ def _follows(block: ir.Block, after: ir.Block) -> bool:
     )
 
 
-def _group(sch: Schedule, parts: WinogradBlocks, target: Target) -> int | None:
-    """Tiles per group, chosen by the cost model; None to run one step after another on all tiles.
-
-    For a batch of unknown size, groups are parts of one image.
-    """
+def _convolution(sch: Schedule, parts: WinogradBlocks) -> tuple[Convolution | None, int]:
+    """The extents of the convolution, None if not all are known, and the edge of a tile."""
     product = block_of(sch, parts.product)
     facts = contraction_of(product)
     assert facts is not None
@@ -227,20 +230,19 @@ def _group(sch: Schedule, parts: WinogradBlocks, target: Target) -> int | None:
     batch, height, width = (extent(sch, loop) for loop in (n, h, w))
     channels, filters = (extent_of(product, axes) for axes in (facts.k, facts.n))
     if height is None or width is None or channels is None or filters is None:
-        return None
+        return None, m
     bits = product.writes[0].buffer.dtype.bits
     cold = is_cold(sch.func, block_of(sch, parts.filters[0]).reads[0].buffer)
-    conv = Convolution(batch, height, width, channels, filters, bits, cold)
-    return plan(target, conv, m).group
+    return Convolution(batch, height, width, channels, filters, bits, cold), m
 
 
 # -------------------------------------------------------------------------------------- transforms
-def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> int:
-    return target.lanes(block_of(sch, handle).writes[0].buffer.dtype)
+def _lanes(sch: Schedule, handle: BlockRV, plan: WinogradPlan) -> int:
+    return max(1, plan.vector_bits // (block_of(sch, handle).writes[0].buffer.dtype.nbytes * 8))
 
 
 def _tiles_in(
-    sch: Schedule, passes: list[BlockRV], target: Target, below: LoopRV | None = None
+    sch: Schedule, passes: list[BlockRV], plan: WinogradPlan, below: LoopRV | None = None
 ) -> LoopRV:
     """Schedule both passes of a transform, one vector of channels after another.
 
@@ -248,13 +250,13 @@ def _tiles_in(
     """
     first, last = passes
     *outer, line, channels = _lines_inside(sch, first, last, below)
-    size, lanes = extent(sch, channels), _lanes(sch, last, target)
+    size, lanes = extent(sch, channels), _lanes(sch, last, plan)
     c0, c1 = sch.split(channels, [None, lanes])
     sch.reorder(*outer, c0, line, c1)
     _in_registers(sch, first, c0)
     sch.unroll(line)
     sch.vectorize(c1)
-    if below is not None and not target.cheap_predication:  # masks in the last vector only
+    if below is not None and plan.cut_tails:  # masks in the last vector only
         cut_tail(sch, c0, size, lanes)
         return c0
     return sch.fuse(*outer, c0)
@@ -287,23 +289,23 @@ def _in_registers(sch: Schedule, handle: BlockRV, loop: LoopRV) -> None:
         sch.unroll(line)
 
 
-def _tiles_out(sch: Schedule, parts: WinogradBlocks, target: Target) -> LoopRV:
+def _tiles_out(sch: Schedule, parts: WinogradBlocks, plan: WinogradPlan) -> LoopRV:
     """Schedule the output transform at the tail, by tiles of pixels and vectors of channels.
 
     Returns the loop over tiles and vectors.
     """
     n, h0, w0, c, inner = _pixel_tiles(sch, parts)
-    c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, target)])
+    c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, plan)])
     sch.reorder(n, h0, w0, c0, *inner, c1)
     _tile_of_results(sch, parts, c0, [*inner, c1])
     return sch.fuse(n, h0, w0, c0)
 
 
-def _pixel_tasks(sch: Schedule, parts: WinogradBlocks, target: Target, group: int) -> LoopRV:
+def _pixel_tasks(sch: Schedule, parts: WinogradBlocks, plan: WinogradPlan, group: int) -> LoopRV:
     """Schedule the output transform by groups of tiles; returns the loop over groups."""
     n, h0, w0, c, inner = _pixel_tiles(sch, parts)
-    vectors = extent(sch, c), _lanes(sch, parts.tail, target)
-    c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, target)])
+    vectors = extent(sch, c), _lanes(sch, parts.tail, plan)
+    c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, plan)])
     sch.reorder(n, h0, w0, c0, *inner, c1)
     task, _ = sch.split(sch.fuse(n, h0, w0), [None, group])
     cut_tail(sch, c0, *vectors)
@@ -329,15 +331,15 @@ def _tile_of_results(sch: Schedule, parts: WinogradBlocks, at: LoopRV, inner: li
     sch.vectorize(lanes)
 
 
-def _lines(sch: Schedule, handle: BlockRV, target: Target) -> None:
+def _lines(sch: Schedule, handle: BlockRV, plan: WinogradPlan, target: Target) -> None:
     """Schedule a block over images: lines of pixels as tasks, vectors along the last axis."""
     loops = sch.get_loops(handle)
     if len(loops) < 3:
         spread(sch, [handle], target)
         return
     size = extent(sch, loops[-1])
-    lanes = vectorize_last(sch, handle, loops[-1], target)
-    if not target.cheap_predication:
+    lanes = vectorize_by(sch, handle, loops[-1], plan.vector_bits)
+    if plan.cut_tails:
         cut_tail(sch, sch.get_loops(handle)[len(loops) - 1], size, lanes)
     sch.parallel(sch.fuse(*loops[:-2]) if len(loops) > 3 else loops[0])
 
@@ -370,4 +372,4 @@ def _axis_in(index: ir.Expr, block: ir.Block) -> int | None:
     return next((k for k, it in enumerate(block.iter_vars) if ir.uses_var(index, it.var)), None)
 
 
-STRATEGY = Strategy("winograd", facts_unless(why_not), apply)
+STRATEGY = Strategy("winograd", facts_unless(why_not), apply, WinogradPlan, plans)

@@ -52,7 +52,7 @@ class Convolution(msgspec.Struct, frozen=True):
         return _A_FEW if self.batch is None else self.batch
 
 
-class WinogradPlan(msgspec.Struct, frozen=True):
+class Grouping(msgspec.Struct, frozen=True):
     """How to process the tiles.
 
     Attributes:
@@ -64,11 +64,10 @@ class WinogradPlan(msgspec.Struct, frozen=True):
     cycles: float
 
 
-@lru_cache(maxsize=1024)
-def plan(target: Target, conv: Convolution, m: int) -> WinogradPlan:
-    """The cheapest way to process the tiles of edge m."""
+def ranked_groupings(target: Target, conv: Convolution, m: int) -> list[Grouping]:
+    """All ways to process the tiles of edge m, the cheapest first."""
     count = math.prod(conv.grid(m))
-    best = WinogradPlan(None, _in_passes(target, conv, m, count))
+    result = [Grouping(None, _in_passes(target, conv, m, count))]
     for group in _groups(conv, m):
         if _group_bytes(conv, m, group) <= target.cache(2).size * 3 // 4:
             tasks = math.ceil(count // group / target.num_threads)
@@ -78,9 +77,15 @@ def plan(target: Target, conv: Convolution, m: int) -> WinogradPlan:
             each = max(products, filters) + _transforms(target, conv, m, group)
             if size > target.caches[-1].size // 3:
                 each += _WAITED * min(products, filters)
-            result = WinogradPlan(group, tasks * each + target.core.parallel_launch_cycles)
-            best = min(best, result, key=lambda p: p.cycles)
-    return best
+            cycles = tasks * each + target.core.parallel_launch_cycles
+            result.append(Grouping(group, cycles))
+    return sorted(result, key=lambda way: way.cycles)
+
+
+@lru_cache(maxsize=1024)
+def best_grouping(target: Target, conv: Convolution, m: int) -> Grouping:
+    """The cheapest way to process the tiles of edge m."""
+    return ranked_groupings(target, conv, m)[0]
 
 
 def direct_cycles(target: Target, conv: Convolution) -> float:

@@ -1,0 +1,144 @@
+"""Plans of the Winograd strategy: groups of tiles, the batched product, vectors of transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from blockwright.strategies.cpu.gemm_blocking import GemmBlocking, GemmShape, plan_seconds
+from blockwright.strategies.cpu.gemm_plan import best_plan, other_plans
+from blockwright.strategies.cpu.micro_kernel import MicroKernel
+from blockwright.strategies.cpu.register_tiling import (
+    RegisterTile,
+    predicted_share,
+    register_tiles,
+)
+from blockwright.strategies.cpu.split_k import Pieces
+from blockwright.strategies.cpu.winograd_cost import Convolution, Grouping, ranked_groupings
+from blockwright.strategies.strategy import Plan
+from blockwright.target import Target
+
+# Output transforms magnify the errors of sums over channels; short pieces keep these small.
+_PIECES = (
+    Pieces(most=128, least=64, longest=192),
+    Pieces(most=16, least=8, longest=32),
+)
+_OTHERS = 8  # other plans of the product with the best number of groups
+
+
+class WinogradPlan(Plan, frozen=True):
+    """The decisions for one convolution.
+
+    Attributes:
+        tile: register tile of the product.
+        group: tiles that a task takes through all steps; None to run one step after another on all
+            tiles.
+        blocking: tasks and loop order of the product of all tiles; None with a group.
+        vector_bits: width of the vectors of channels that transforms run on.
+        cut_tails: whether only the last vector of a row is masked, in code of its own.
+        input_in_task: whether a task computes the part of the transforms' input that it reads, such
+            as its border, instead of reading it from a pass over the whole input.
+        sums: how a long reduction is split into partial sums, coarse to fine.
+    """
+
+    tile: RegisterTile
+    group: int | None
+    blocking: GemmBlocking | None
+    vector_bits: int
+    cut_tails: bool
+    input_in_task: bool = False
+    sums: tuple[Pieces, ...] = _PIECES
+
+
+class WinogradFacts(msgspec.Struct, frozen=True):
+    """What plans depend on.
+
+    Attributes:
+        conv: extents of the convolution; None if not all are known.
+        edge: of a tile of results.
+        product: shape of the product of all tiles.
+        input_bytes: size of the transforms' input that the program computes; None if it is a
+            parameter or of unknown size.
+    """
+
+    conv: Convolution | None
+    edge: int
+    product: GemmShape
+    input_bytes: int | None
+
+
+def ranked_plans(
+    target: Target, facts: WinogradFacts, kernel: MicroKernel
+) -> Iterator[WinogradPlan]:
+    """The best plan, then others in the order of their predicted time.
+
+    Without all extents, only the plan that runs one step after another on all tiles.
+    """
+    if facts.conv is None:
+        yield _in_passes(target, facts, kernel)
+        return
+    first, *others = ranked_groupings(target, facts.conv, facts.edge)
+    best = _plan_of(target, facts, kernel, first)
+    yield best
+    cycles = {_plan_of(target, facts, kernel, way): way.cycles for way in others}
+    cycles |= dict(_other_products(target, facts, best, first.cycles, kernel))
+    yield from sorted(cycles, key=lambda plan: cycles[plan])
+
+
+def _plan_of(
+    target: Target, facts: WinogradFacts, kernel: MicroKernel, way: Grouping
+) -> WinogradPlan:
+    if way.group is None:
+        return _in_passes(target, facts, kernel)
+    # Adjacent groups share a border, which each of them would compute; a separate pass over the
+    # whole input costs more only when it goes through memory.
+    large = (facts.input_bytes or 0) > target.cache(2).size * target.num_threads
+    return WinogradPlan(
+        _tiles(target, facts, way.group)[0],
+        way.group,
+        None,
+        target.vector_bits,
+        cut_tails=not target.cheap_predication,
+        input_in_task=large,
+    )
+
+
+def _tiles(target: Target, facts: WinogradFacts, group: int) -> list[RegisterTile]:
+    """Register tiles for the product of a group, best first."""
+    product = facts.product
+    step = product.m_stride or product.bits // 8
+    return register_tiles(target, group, product.n, product.bits, step)
+
+
+def _in_passes(target: Target, facts: WinogradFacts, kernel: MicroKernel) -> WinogradPlan:
+    """Run one step after another on all tiles."""
+    product = best_plan(target, facts.product, kernel, _PIECES)
+    return WinogradPlan(
+        product.tile,
+        None,
+        product.blocking,
+        target.vector_bits,
+        cut_tails=not target.cheap_predication,
+        sums=product.sums,
+    )
+
+
+def _other_products(
+    target: Target, facts: WinogradFacts, best: WinogradPlan, cycles: float, kernel: MicroKernel
+) -> Iterator[tuple[WinogradPlan, float]]:
+    """Plans that differ from the best one in its product, and their estimated cycles."""
+    shape, change = facts.product, msgspec.structs.replace
+    if best.group is None:
+        chosen = best_plan(target, shape, kernel, _PIECES)
+        least = plan_seconds(target, shape, chosen.tile, chosen.blocking)
+        for other in islice(other_plans(target, shape, chosen), _OTHERS):
+            more = plan_seconds(target, shape, other.tile, other.blocking) - least
+            plan = change(best, tile=other.tile, blocking=other.blocking)
+            yield plan, cycles + more * target.core.frequency_hz
+        return
+    share = predicted_share(target, best.tile, best.group, shape.n)
+    for tile in _tiles(target, facts, best.group)[1 : _OTHERS + 1]:
+        slower = share / predicted_share(target, tile, best.group, shape.n)
+        yield change(best, tile=tile), cycles * slower
