@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from blockwright import ir
 from blockwright.interp import interpret, ops
-from blockwright.intrin.hardware import DOT_PRODUCTS
+from blockwright.intrin.hardware import PRODUCTS
 from blockwright.script.compute import Program
 from blockwright.support import InterpretError
 
@@ -188,7 +188,7 @@ def test_every_pure_row_is_covered() -> None:
         "call_llvm_pure_intrin",
     }
     rows = {name for name, row in ir.OPS.items() if row.kind == "pure"}
-    assert rows - special <= set(ops.PURE) | set(DOT_PRODUCTS)  # these are expanded
+    assert rows - special <= set(ops.PURE) | set(PRODUCTS)  # these are expanded
 
 
 REAL = {
