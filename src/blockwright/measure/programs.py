@@ -1,9 +1,9 @@
 """Programs that measure the machine, compiled with the vector width and instructions of kernels.
 
 Arithmetic: enough independent chains of FMAs or dot products to hide their latency, without loads
-or stores in the loop. Memory: repeated sums over an array, of which each task reads a part; an array
-that fits a cache measures the bandwidth of that cache. Streams: copies from one array to another,
-with plain or non-temporal stores.
+or stores in the loop. Memory: repeated sums over an array, of which each task reads a part; an
+array that fits a cache measures the bandwidth of that cache. Streams: copies from one array to
+another, with plain or non-temporal stores.
 """
 
 from __future__ import annotations
