@@ -22,6 +22,7 @@ read from memory once for all rows of a task.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
@@ -29,7 +30,15 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.ir.annotations import LOOP_PARTITION, REGISTER_PRESSURE
 from blockwright.schedule import BlockRV, LoopRV, Schedule
-from blockwright.strategies.cpu.attention_cost import slice_of_head
+from blockwright.strategies.cpu.attention_cost import BITS
+from blockwright.strategies.cpu.attention_plan import (
+    AttentionPlan,
+    AttentionShape,
+    HeadSlice,
+    best_plan,
+    other_plans,
+    refuse_unless_fits,
+)
 from blockwright.strategies.cpu.elementwise import spread
 from blockwright.strategies.cpu.gemm_canonical import (
     align,
@@ -37,13 +46,13 @@ from blockwright.strategies.cpu.gemm_canonical import (
     clear_total,
     node,
     pack_panels,
+    row_distance,
     vector_rows,
     vector_tile,
 )
 from blockwright.strategies.cpu.inline import extent, inline_where, is_copy, longest
 from blockwright.strategies.cpu.inner_reduction import schedule_inner
-from blockwright.strategies.cpu.register_tiling import least_width, whole_row
-from blockwright.strategies.cpu.split_k import Pieces, sum_pieces
+from blockwright.strategies.cpu.split_k import sum_pieces
 from blockwright.strategies.cpu.vector_loops import has_tail, inner_loops, vectorize_last
 from blockwright.strategies.match.blocks import (
     Contraction,
@@ -53,7 +62,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
     position_of,
 )
-from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
+from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -61,11 +70,6 @@ from blockwright.target import Target
 def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     result = leaf_blocks(func)
     return result, [k for k, b in enumerate(result) if contraction_of(b, guarded=True) is not None]
-
-
-_EVEN = 0.9  # share of the threads' time that must be busy for the tasks to suffice
-_TILES_OF_TASK = 4  # row tiles per task from which packing K pays
-_ROWS_OF_TASK = 128  # rows per task for which packing each kv block pays
 
 
 def why_not(func: ir.PrimFunc, target: Target) -> str:
@@ -107,70 +111,6 @@ def _no_pieces(
     if all(is_spatial(b) for b in found[at[1] + 1 :]):
         return "no block combines the results of the kv blocks"
     return ""
-
-
-def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
-    blocks = _parts(sch)
-    scores, product = blocks.scores, blocks.product
-    inlined = _inlined(sch, blocks.before, scores)
-    remaining = inline_where(sch, inlined) + [h for h in blocks.before if h not in inlined]
-    result = contraction_of(node(sch, scores))
-    if result is None:
-        raise ScheduleError(
-            "with producers inlined, the scores are not a contraction",
-            code="BW340",
-            help="schedule the program by the fallback strategy, or write the scores "
-            "as sums of products of a query and a key element",
-        )
-    batch, pieces = len(result.batch), len(result.n) - 1
-    head = _size_of_head(sch, product)
-    held = slice_of_head(target, head)
-    slices = _whole_vectors(sch, product, head, held.columns, target)
-    largest = held.rows
-    bound = longest(sch, sch.get_loops(scores)[result.m[0]])
-    if bound is not None:  # a tile that covers all rows would have their number as height
-        largest = min(largest, max(1, bound - 1))
-    masked, rest = blocks.between[0], blocks.between[1:]
-    form = canonicalize(
-        sch, scores, masked, target, pad_rows=False, columns_apart=pieces, most_rows=largest
-    )
-    sch.compute_inline(form.a)  # query elements are broadcast from Q itself
-    loops = sch.get_loops(scores)
-    tasks, rows, each = loops[:batch], loops[batch], loops[batch + 1 : batch + 1 + pieces]
-    columns, depth = loops[batch + 1 + pieces :]
-    keys = extent(sch, sch.get_loops(masked)[-1])
-    parts = _parts_of_rows(sch, tasks, rows, form.tile.rows, target, bool(pieces))
-    if parts > 1:
-        part, i0, i1 = sch.split(rows, [parts, None, form.tile.rows])
-        tasks.append(part)
-    else:
-        i0, i1 = sch.split(rows, [None, form.tile.rows])
-    j0, j1 = sch.split(columns, [None, form.tile.columns])
-    sch.reorder(*tasks, *each, i0, j0, depth, i1, j1)
-    task = sch.fuse(*tasks) if len(tasks) > 1 else tasks[0]
-    home = each[0] if each else task
-    sch.set_scope(scores, 0, "local")
-    sch.reverse_compute_at(masked, j0)
-    for handle in (*rest, product):
-        sch.reverse_compute_at(handle, i0, preserve_unit_loops=True)  # a tile may have one row
-    sch.compute_at(form.b, home)
-    panel = pack_panels(sch, form, inner_loops(sch, form.b, home))
-    sch.annotate(panel, LOOP_PARTITION, True)
-    _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
-    for handle in rest:
-        _rows(sch, handle, i0, target, kept=bool(pieces))
-    if slices is not None:
-        _pack_slices(sch, slices, home, held.columns, target, whole=head % held.columns == 0)
-    _product_tile(sch, product, blocks.out, i0, head, held.columns, target, pieces)
-    sch.annotate(i0, LOOP_PARTITION, True)
-    _cut(sch, masked, j0, _has_tail(target, keys, form.tile.columns))
-    for handle in blocks.together:
-        sch.reverse_compute_at(handle, task, preserve_unit_loops=True)
-        schedule_inner(sch, handle, inner_loops(sch, handle, task)[0], target)
-    sch.parallel(task)
-    for handle in remaining:
-        if is_spatial(node(sch, handle)):
-            spread(sch, [handle], target)
 
 
 def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[BlockRV]:
@@ -256,20 +196,18 @@ def _size_of_head(sch: Schedule, product: BlockRV) -> int:
     return head
 
 
-def _whole_vectors(
-    sch: Schedule, product: BlockRV, head: int, width: int, target: Target
-) -> BlockRV | None:
+def _whole_vectors(sch: Schedule, product: BlockRV, head: int, plan: HeadSlice) -> BlockRV | None:
     """Pad the head with zeros to whole vectors, so that sums in registers need no masks.
 
     Returns the block that packs V into slices, if a head has more than one.
     """
-    slices = _slices(sch, product, width) if width < head else None
+    slices = _slices(sch, product, plan.columns) if plan.columns < head else None
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
     assert facts is not None  # `why_not` checked it
     (axis,) = facts.n
     padding = [1] * len(block.iter_vars)
-    padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
+    padding[axis] = plan.multiple
     for result in sch.pad_einsum(product, padding, mode="zero") or []:
         sch.compute_inline(result)
     return slices
@@ -290,31 +228,6 @@ def _slices(sch: Schedule, product: BlockRV, width: int) -> BlockRV:
     return copy
 
 
-def _parts_of_rows(
-    sch: Schedule, heads: list[LoopRV], rows: LoopRV, tile: int, target: Target, pieces: bool
-) -> int:
-    """Number of tasks per head that keeps all threads busy.
-
-    Each task packs K for itself, which pays from a few row tiles on. With kv blocks (`pieces`), the
-    partial results of all rows of a task are kept, so tasks have no more rows than necessary.
-    """
-    known = math.prod(extent(sch, loop) or 1 for loop in heads)
-    length = extent(sch, rows)
-    smallest, largest = 1, target.num_threads
-    if length is not None:
-        worth = length // (tile * _TILES_OF_TASK)
-        smallest, largest = (length // _ROWS_OF_TASK, worth) if pieces else (1, min(worth, largest))
-    for parts in range(max(1, smallest), largest + 1):
-        if _busy(known * parts, target) >= _EVEN:
-            return parts
-    return max(1, largest)
-
-
-def _busy(tasks: int, target: Target) -> float:
-    """Share of the threads' time that is busy with `tasks` tasks of equal size."""
-    return tasks / (math.ceil(tasks / target.num_threads) * target.num_threads)
-
-
 def _score_tile(
     sch: Schedule,
     scores: BlockRV,
@@ -322,10 +235,10 @@ def _score_tile(
     depth: LoopRV,
     i1: LoopRV,
     j1: LoopRV,
-    lanes: int,
+    plan: AttentionPlan,
 ) -> None:
-    sums = scores
-    cut = sum_pieces(sch, scores, [depth], Pieces())
+    sums, lanes = scores, plan.tile.columns
+    cut = sum_pieces(sch, scores, [depth], plan.score_sums)
     if cut is not None:
         sums, (depth, i1, j1), over = cut
         clear_total(sch, scores, over, lanes)
@@ -336,7 +249,9 @@ def _score_tile(
     vector_rows(sch, masked, lanes)
 
 
-def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool) -> None:
+def _rows(
+    sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, plan: AttentionPlan, kept: bool
+) -> None:
     """Schedule row statistics and exponentials row by row, vectorized along the keys.
 
     Statistics are `kept`, or live in registers for the tile only.
@@ -346,16 +261,11 @@ def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool
         keys = extent(sch, loops[-1])
         lanes = vectorize_last(sch, handle, loops[-1], target)
         chunks = inner_loops(sch, handle, i0)[len(loops) - 1]
-        _cut(sch, handle, chunks, _has_tail(target, keys, lanes))
+        _cut(sch, handle, chunks, plan.peel_tails and has_tail(keys, lanes))
         return
     if not kept:
         sch.set_scope(handle, 0, "local")
     schedule_inner(sch, handle, loops[0], target)
-
-
-def _has_tail(target: Target, keys: int | None, lanes: int) -> bool:
-    """Whether to peel the last keys, because only they need masks and masks cost something."""
-    return not target.cheap_predication and has_tail(keys, lanes)
 
 
 def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> None:
@@ -377,11 +287,12 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> No
 
 
 def _pack_slices(
-    sch: Schedule, copy: BlockRV, task: LoopRV, width: int, target: Target, *, whole: bool
+    sch: Schedule, copy: BlockRV, task: LoopRV, plan: AttentionPlan, *, whole: bool
 ) -> None:
     """A task packs the slices of its V; all are `whole`, or the last one is padded."""
     sch.compute_at(copy, task)
-    step = math.gcd(width, target.lanes("float32"))
+    width = plan.head.columns
+    step = math.gcd(width, plan.vector_bits // BITS)
     loops = inner_loops(sch, copy, task)
     if whole:
         columns, keys = loops[-2:]
@@ -402,8 +313,7 @@ def _product_tile(
     out: BlockRV,
     i0: LoopRV,
     size: int,
-    width: int,
-    target: Target,
+    plan: AttentionPlan,
     pieces: int,
 ) -> None:
     """Keep all rows of the tile and a slice of the head in registers across the keys.
@@ -413,17 +323,16 @@ def _product_tile(
     loops = inner_loops(sch, product, i0)
     # between them is the kv block loop that contains i0
     rows, head, keys = loops[-3 - pieces], *loops[-2:]
-    at = i0
+    at, width, lanes = i0, plan.head.columns, plan.head.lanes
     if extent(sch, head) != width:
         at, head = sch.split(head, [None, width])
         sch.reorder(at, keys, rows, head)
-        if _has_tail(target, size, width):
+        if plan.peel_tails and has_tail(size, width):
             sch.annotate(at, LOOP_PARTITION, True)
     else:
         sch.reorder(keys, rows, head)
-    lanes = whole_row(target, width)
     sums, few = product, extent(sch, keys) is None
-    cut = None if pieces else sum_pieces(sch, product, [keys], Pieces(unknown=True), ragged=True)
+    cut = sum_pieces(sch, product, [keys], plan.product_sums, ragged=True)
     sch.reverse_compute_at(out, at)
     if cut is not None:
         sums, (keys, rows, head), over = cut
@@ -438,4 +347,117 @@ def _product_tile(
     vector_rows(sch, out, lanes)
 
 
-STRATEGY = Strategy("attention", facts_unless(why_not), apply)
+class _Prepared(msgspec.Struct):
+    """A program whose producers of queries, keys and values are inlined where possible.
+
+    Attributes:
+        blocks: the blocks by role.
+        remaining: producers that are computed before.
+        scores: the first contraction, with producers inlined.
+    """
+
+    blocks: _Blocks
+    remaining: list[BlockRV]
+    scores: Contraction
+
+
+def _prepare(sch: Schedule) -> _Prepared:
+    blocks = _parts(sch)
+    inlined = _inlined(sch, blocks.before, blocks.scores)
+    remaining = inline_where(sch, inlined) + [h for h in blocks.before if h not in inlined]
+    result = contraction_of(node(sch, blocks.scores))
+    if result is None:
+        raise ScheduleError(
+            "with producers inlined, the scores are not a contraction",
+            code="BW340",
+            help="schedule the program by the fallback strategy, or write the scores "
+            "as sums of products of a query and a key element",
+        )
+    return _Prepared(blocks, remaining, result)
+
+
+def _shape(sch: Schedule, program: _Prepared) -> AttentionShape:
+    """The sizes that plans depend on."""
+    block, facts = node(sch, program.blocks.scores), program.scores
+    bits = block.writes[0].buffer.dtype.bits
+    heads = (ir.const_int(block.iter_vars[p].dom.extent) for p in facts.batch)
+    return AttentionShape(
+        heads=math.prod(size or 1 for size in heads),
+        rows=extent_of(block, facts.m),
+        most_rows=longest(sch, sch.get_loops(program.blocks.scores)[facts.m[0]]),
+        keys=extent_of(block, facts.n[-1:]),
+        head=_size_of_head(sch, program.blocks.product),
+        row_bytes=row_distance(block, facts.a, facts.m) * bits // 8,
+        in_blocks=len(facts.n) > 1,
+        bits=bits,
+        bits_of_result=node(sch, program.blocks.product).writes[0].buffer.dtype.bits,
+    )
+
+
+def shape_of(func: ir.PrimFunc) -> AttentionShape:
+    """The sizes of a program that matches."""
+    sch = Schedule(func)
+    return _shape(sch, _prepare(sch))
+
+
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[AttentionPlan]:
+    """The plan that the cost model prefers, then others in the order of predicted cost."""
+    shape = shape_of(func)
+    best = best_plan(target, shape)
+    yield best
+    yield from other_plans(target, shape, best)
+
+
+def apply(sch: Schedule, target: Target, plan: AttentionPlan) -> None:
+    """Schedule a program by a plan."""
+    program = _prepare(sch)
+    blocks = program.blocks
+    scores, product = blocks.scores, blocks.product
+    shape = _shape(sch, program)
+    refuse_unless_fits(plan, shape)
+    batch, pieces = len(program.scores.batch), len(program.scores.n) - 1
+    head = plan.head
+    slices = _whole_vectors(sch, product, shape.head, head)
+    masked, rest = blocks.between[0], blocks.between[1:]
+    form = canonicalize(
+        sch, scores, masked, target, pad_rows=False, columns_apart=pieces, tile=plan.tile
+    )
+    sch.compute_inline(form.a)  # query elements are broadcast from Q itself
+    loops = sch.get_loops(scores)
+    tasks, rows, each = loops[:batch], loops[batch], loops[batch + 1 : batch + 1 + pieces]
+    columns, depth = loops[batch + 1 + pieces :]
+    keys = extent(sch, sch.get_loops(masked)[-1])
+    if plan.tasks_per_head > 1:
+        part, i0, i1 = sch.split(rows, [plan.tasks_per_head, None, form.tile.rows])
+        tasks.append(part)
+    else:
+        i0, i1 = sch.split(rows, [None, form.tile.rows])
+    j0, j1 = sch.split(columns, [None, form.tile.columns])
+    sch.reorder(*tasks, *each, i0, j0, depth, i1, j1)
+    task = sch.fuse(*tasks) if len(tasks) > 1 else tasks[0]
+    home = each[0] if each else task
+    sch.set_scope(scores, 0, "local")
+    sch.reverse_compute_at(masked, j0)
+    for handle in (*rest, product):
+        sch.reverse_compute_at(handle, i0, preserve_unit_loops=True)  # a tile may have one row
+    sch.compute_at(form.b, home)
+    panel = pack_panels(sch, form, inner_loops(sch, form.b, home))
+    sch.annotate(panel, LOOP_PARTITION, True)
+    _score_tile(sch, scores, masked, depth, i1, j1, plan)
+    for handle in rest:
+        _rows(sch, handle, i0, target, plan, kept=bool(pieces))
+    if slices is not None:
+        _pack_slices(sch, slices, home, plan, whole=shape.head % head.columns == 0)
+    _product_tile(sch, product, blocks.out, i0, shape.head, plan, pieces)
+    sch.annotate(i0, LOOP_PARTITION, True)
+    _cut(sch, masked, j0, plan.peel_tails and has_tail(keys, form.tile.columns))
+    for handle in blocks.together:
+        sch.reverse_compute_at(handle, task, preserve_unit_loops=True)
+        schedule_inner(sch, handle, inner_loops(sch, handle, task)[0], target)
+    sch.parallel(task)
+    for handle in program.remaining:
+        if is_spatial(node(sch, handle)):
+            spread(sch, [handle], target)
+
+
+STRATEGY = Strategy("attention", facts_unless(why_not), apply, AttentionPlan, plans)

@@ -35,20 +35,37 @@ def slice_of_head(target: Target, head: int) -> RegisterTile:
     The whole head, so that the softmax numerators are read once, unless that leaves so few rows
     that fetching V takes longer than multiplying it; then equal slices of the head.
     """
-    step, lanes = least_width(target, head, BITS), target.lanes("float32")
-    columns = math.ceil(head / step) * step
-    vectors = math.ceil(columns / lanes)
-    whole = RegisterTile((target.vector_registers - vectors - 1) // vectors, columns, lanes)
-    slices = [
-        tile
-        for tile in register_tiles(target, None, columns, BITS)
-        if columns % tile.columns == 0 and tile.rows > 1
-    ]
+    whole = _whole_head(target, head)
+    slices = [tile for tile in _equal_slices(target, whole.columns) if tile.rows > 1]
     best = max(slices, key=lambda tile: speed_of_panels(target, tile, BITS))
     if whole.rows < 2:
         return best
     fast, faster = (speed_of_panels(target, tile, BITS) for tile in (whole, best))
     return best if faster * _CLEARLY > fast else whole
+
+
+def slices_of_head(target: Target, head: int) -> list[RegisterTile]:
+    """The whole head, and its equal slices, each with the most rows that fit the registers."""
+    highest: dict[int, RegisterTile] = {}
+    whole = _whole_head(target, head)
+    for tile in (*_equal_slices(target, whole.columns), *([whole] if whole.rows > 0 else [])):
+        known = highest.get(tile.columns)
+        if known is None or tile.rows > known.rows:
+            highest[tile.columns] = tile
+    return list(highest.values())
+
+
+def _whole_head(target: Target, head: int) -> RegisterTile:
+    """The whole head, with as many rows as the registers hold; maybe none."""
+    step, lanes = least_width(target, head, BITS), target.lanes("float32")
+    columns = math.ceil(head / step) * step
+    vectors = math.ceil(columns / lanes)
+    return RegisterTile((target.vector_registers - vectors - 1) // vectors, columns, lanes)
+
+
+def _equal_slices(target: Target, columns: int) -> list[RegisterTile]:
+    tiles = register_tiles(target, None, columns, BITS)
+    return [tile for tile in tiles if columns % tile.columns == 0]
 
 
 def keys_at_once(target: Target, rows: int, keys: int, heads: Sequence[int], causal: bool) -> int:

@@ -122,7 +122,7 @@ def canonicalize(
     rows, columns = extent_of(before, inner), extent_of(before, across)
     kernel = kernel or MicroKernel("", 1, *[before.writes[0].buffer.dtype] * 3)
     bits = kernel.accumulator.bits
-    apart_bytes = _distance(before, facts.a, inner[-1:]) * bits // 8
+    apart_bytes = row_distance(before, facts.a, inner) * bits // 8
     tile = tile or choose_register_tile(target, rows, columns, bits, apart_bytes, most_rows)
     depth = depth_groups(before, facts)
     extents = [it.dom.extent for it in before.iter_vars]
@@ -175,11 +175,11 @@ def _split_groups(sch: Schedule, block: BlockRV, group: int) -> None:
     sch.transform_block_layout(block, IndexMap(axes, (*axes[:-1], *digits)))
 
 
-def _distance(block: ir.Block, operand: ir.Buffer, axes: tuple[int, ...]) -> int:
-    """Stride of an operand along the last axis, in elements; 1 where unknown."""
+def row_distance(block: ir.Block, operand: ir.Buffer, axes: Sequence[int]) -> int:
+    """Stride of an operand along the last of its row axes, in elements; 1 where unknown."""
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is operand)
     address = address_of(load, block)
-    result = [stride(address, block.iter_vars[p]) for p in axes]
+    result = [stride(address, block.iter_vars[p]) for p in axes[-1:]]
     return max(1, *(int(step) for step in result if step != math.inf), 1)
 
 

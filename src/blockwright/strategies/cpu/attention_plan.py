@@ -1,0 +1,228 @@
+"""Plans of the attention strategy: register tiles, tasks and partial sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from blockwright.strategies.cpu.attention_cost import slice_of_head, slices_of_head
+from blockwright.strategies.cpu.register_tiling import (
+    RegisterTile,
+    choose_register_tile,
+    least_width,
+    predicted_share,
+    register_tiles,
+    speed_of_panels,
+    whole_row,
+)
+from blockwright.strategies.cpu.split_k import WHOLE, Pieces
+from blockwright.strategies.ranking import misfit
+from blockwright.strategies.strategy import Plan
+from blockwright.target import Target
+
+_EVEN = 0.9  # share of the threads' time that must be busy for the tasks to suffice
+_TILES_OF_TASK = 4  # row tiles per task from which packing K pays
+_ROWS_OF_TASK = 128  # rows per task for which packing each kv block pays
+_TILES = 6  # score tiles that are considered for each slice of the head
+_TYPICAL = 128  # rows or keys assumed if their number is unknown
+
+
+class AttentionShape(msgspec.Struct, frozen=True):
+    """Sizes of an attention program; None where symbolic.
+
+    Attributes:
+        heads: product of the batch axes that are known.
+        rows, most_rows: number of query rows, and an upper bound on it.
+        keys: number of keys, or of keys per kv block.
+        head: elements of a row of values.
+        row_bytes: distance of the query rows in memory.
+        in_blocks: whether the keys are processed in kv blocks.
+        bits, bits_of_result: of a score, and of an element of the product.
+    """
+
+    heads: int
+    rows: int | None
+    most_rows: int | None
+    keys: int | None
+    head: int
+    row_bytes: int
+    in_blocks: bool
+    bits: int
+    bits_of_result: int
+
+
+class HeadSlice(msgspec.Struct, frozen=True):
+    """Columns of the head whose results stay in registers across the keys.
+
+    Attributes:
+        columns: of a slice; a head with more columns has several slices.
+        lanes: of a vector of results.
+        multiple: the head is padded with zeros to a multiple of this many columns.
+    """
+
+    columns: int
+    lanes: int
+    multiple: int
+
+
+class AttentionPlan(Plan, frozen=True):
+    """The decisions for an attention program.
+
+    Attributes:
+        tile: the register tile of the scores. Its rows are also those of a tile of the result.
+        head: the slices of the head.
+        tasks_per_head: tasks that share the query rows of a head; each packs K for itself.
+        score_sums, product_sums: how sums over elements of a head, and over keys, are split into
+            partial sums.
+        peel_tails: whether incomplete vectors and tiles at the end of the keys and of the head
+            have code of their own, so that the others are not masked.
+        vector_bits: width of the vectors of row statistics and of packed values.
+    """
+
+    tile: RegisterTile
+    head: HeadSlice
+    tasks_per_head: int
+    score_sums: Pieces
+    product_sums: Pieces
+    peel_tails: bool
+    vector_bits: int
+
+
+def best_plan(target: Target, shape: AttentionShape) -> AttentionPlan:
+    """The plan that the cost model prefers."""
+    held = slice_of_head(target, shape.head)
+    tile = choose_register_tile(
+        target, shape.rows, shape.keys, shape.bits, shape.row_bytes, _most_rows(shape, held)
+    )
+    return AttentionPlan(
+        tile=tile,
+        head=_slice(target, shape, held),
+        tasks_per_head=_tasks_per_head(target, shape, tile.rows),
+        score_sums=Pieces(),
+        product_sums=WHOLE if shape.in_blocks else Pieces(unknown=True),
+        peel_tails=not target.cheap_predication,
+        vector_bits=target.vector_bits,
+    )
+
+
+def other_plans(
+    target: Target, shape: AttentionShape, best: AttentionPlan
+) -> Iterator[AttentionPlan]:
+    """Plans with other tiles, slices and tasks, in the order of `predicted_cycles`."""
+    result: dict[AttentionPlan, None] = {}
+    for held in slices_of_head(target, shape.head):
+        tiles = register_tiles(
+            target, shape.rows, shape.keys, shape.bits, shape.row_bytes, _most_rows(shape, held)
+        )
+        for tile in tiles[:_TILES]:
+            for tasks in _task_counts(target, shape, tile.rows):
+                plan = msgspec.structs.replace(
+                    best, tile=tile, head=_slice(target, shape, held), tasks_per_head=tasks
+                )
+                result[plan] = None
+    for plan in [best, *result]:
+        result[msgspec.structs.replace(plan, peel_tails=not plan.peel_tails)] = None
+    result.pop(best, None)
+    yield from sorted(result, key=lambda plan: predicted_cycles(target, shape, plan))
+
+
+def predicted_cycles(target: Target, shape: AttentionShape, plan: AttentionPlan) -> float:
+    """Cycles of one thread for the products and for packing keys; the softmax is the same.
+
+    Plans that peel tails come after equal ones that do not if the target masks at no cost.
+    """
+    rows, keys = shape.rows or _TYPICAL, shape.keys or _TYPICAL
+    peak = plan.tile.lanes * target.core.arithmetic  # products per cycle
+    scores = predicted_share(target, plan.tile, shape.rows, shape.keys)
+    slices = math.ceil(shape.head / plan.head.columns)
+    held = RegisterTile(plan.tile.rows, plan.head.columns, plan.tile.lanes)
+    whole_rows = math.ceil(rows / plan.tile.rows) * plan.tile.rows
+    products = rows * keys * shape.head / scores
+    products += whole_rows * keys * slices * plan.head.columns / speed_of_panels(target, held, 32)
+    packed = plan.tasks_per_head * keys * shape.head * shape.bits / 8
+    cycles = shape.heads * (products / peak + packed / target.core.cache_bandwidth[0])
+    masks = plan.peel_tails == target.cheap_predication
+    busy = _busy(shape.heads * plan.tasks_per_head, target)
+    return cycles * (1 + masks / rows) / busy / target.num_threads
+
+
+def refuse_unless_fits(plan: AttentionPlan, shape: AttentionShape) -> None:
+    """Check a plan against the sizes of a program.
+
+    Raises: ScheduleError BW342: the plan does not fit the program.
+    """
+    most = None if shape.most_rows is None else max(1, shape.most_rows - 1)
+    numbers = (*msgspec.structs.astuple(plan.tile), *msgspec.structs.astuple(plan.head))
+    if min(*numbers, plan.tasks_per_head, plan.vector_bits // 32) < 1:
+        raise misfit("a size is less than one", "give positive sizes")
+    if most is not None and plan.tile.rows > most:
+        raise misfit(
+            f"tile.rows={plan.tile.rows} covers all of the at most {shape.most_rows} rows",
+            f"use at most {most} rows",
+        )
+    if plan.head.columns % plan.head.lanes:
+        raise misfit(
+            f"head.lanes={plan.head.lanes} does not divide head.columns={plan.head.columns}",
+            "use a divisor",
+        )
+    if shape.rows is not None and plan.tasks_per_head > shape.rows:
+        raise misfit(
+            f"tasks_per_head={plan.tasks_per_head} for {shape.rows} rows",
+            "give each task a row at least",
+        )
+    if shape.in_blocks and plan.product_sums != WHOLE:
+        raise misfit("product_sums splits the sums of a kv block", "use Pieces that split nothing")
+
+
+def _most_rows(shape: AttentionShape, held: RegisterTile) -> int:
+    """Most rows of a tile: a tile that covers all rows would have their number as height."""
+    if shape.most_rows is None:
+        return held.rows
+    return min(held.rows, max(1, shape.most_rows - 1))
+
+
+def _slice(target: Target, shape: AttentionShape, held: RegisterTile) -> HeadSlice:
+    return HeadSlice(
+        held.columns,
+        whole_row(target, held.columns),
+        least_width(target, shape.head, shape.bits_of_result),
+    )
+
+
+def _tasks_per_head(target: Target, shape: AttentionShape, tile_rows: int) -> int:
+    """Number of tasks per head that keeps all threads busy.
+
+    Each task packs K for itself, which pays from a few row tiles on. With kv blocks, the partial
+    results of all rows of a task are kept, so tasks have no more rows than necessary.
+    """
+    counts = _task_range(target, shape, tile_rows)
+    for tasks in counts:
+        if _busy(shape.heads * tasks, target) >= _EVEN:
+            return tasks
+    return counts[-1]
+
+
+def _task_range(target: Target, shape: AttentionShape, tile_rows: int) -> range:
+    smallest, largest = 1, target.num_threads
+    if shape.rows is not None:
+        worth = shape.rows // (tile_rows * _TILES_OF_TASK)
+        if shape.in_blocks:
+            smallest, largest = shape.rows // _ROWS_OF_TASK, worth
+        else:
+            largest = min(worth, largest)
+    largest = max(1, largest)
+    return range(min(max(1, smallest), largest), largest + 1)
+
+
+def _task_counts(target: Target, shape: AttentionShape, tile_rows: int) -> Iterable[int]:
+    """Numbers of tasks per head to consider: powers of two times the fewest, and the choice."""
+    counts = _task_range(target, shape, tile_rows)
+    doubled = [n for k in range(8) if (n := counts.start << k) in counts]
+    return dict.fromkeys([_tasks_per_head(target, shape, tile_rows), *doubled])
+
+
+def _busy(tasks: int, target: Target) -> float:
+    """Share of the threads' time that is busy with `tasks` tasks of equal size."""
+    return tasks / (math.ceil(tasks / target.num_threads) * target.num_threads)
