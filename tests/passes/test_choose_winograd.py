@@ -11,7 +11,7 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder, constant
 from blockwright.passes import PassContext
-from blockwright.passes.select.choose_winograd import best_size, choose_winograd
+from blockwright.passes.select.choose_winograd import ACCURATE, best_size, choose_winograd
 from blockwright.strategies.cpu.winograd_cost import Convolution
 from blockwright.support import GraphError
 from blockwright.target import Cache, Target
@@ -77,7 +77,6 @@ DIRECT: dict[str, dict[str, Any]] = {
     "groups": {"groups": 2},
     "kernel": {"kernel": 5},
     "weights that are no constants": {"constant_weight": False},
-    "half precision": {"dtype": "float16"},
     "one channel": {"shape": (1, 28, 28, 1)},
     "a small image": {"shape": (1, 3, 3, 4), "filters": 4},
     "a symbolic size": {"shape": (1, ir.Var("h", ir.dtype_of("int64")), 28, 64)},
@@ -134,11 +133,37 @@ def test_one_kernel_takes_batches_of_any_size(size: str, shape: tuple[int, int, 
         )
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_transformed_in_float32(dtype: str) -> None:
+    """The result is rounded once, so its error is that of the direct sum."""
+    module = model((1, 14, 14, 24), 40, dtype=dtype)
+    assert chosen(module) in ACCURATE
+    x = np.random.default_rng(0).standard_normal((1, 14, 14, 24)).astype(dtype)
+    tiles = bw.compile(module, target=MACHINE)
+    assert "strategy winograd" in tiles.show("schedule")
+    direct = bw.compile(module, target=MACHINE, options={"winograd": False})
+    y, z = (np.asarray(run(x)).astype("float64") for run in (tiles, direct))
+    step = 2.0 ** (-10 if dtype == "float16" else -7)
+    np.testing.assert_allclose(y, z, rtol=step, atol=step)
+
+
+def test_a_dot_product_instruction_makes_the_direct_sum_faster() -> None:
+    machine = Target("x86-64-v4+avx512bf16", num_threads=2)
+    for dtype, expected in (("bfloat16", False), ("float16", True)):
+        after = choose_winograd(model(dtype=dtype), PassContext(machine, {}))
+        (call,) = [
+            c
+            for c in ir.collect(after["main"], ir.GraphCall)
+            if isinstance(c.op, ir.OpRef) and c.op.name == "nn.conv2d"
+        ]
+        assert bool(call.attrs.get("winograd")) is expected
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "size": ({"winograd": 5}, "tile size of 2, 4, 6"),
     "stride": ({"winograd": 2, "strides": 2}, "stride and dilation 1"),
     "kernel": ({"winograd": 2, "kernel": 5}, "3 by 3"),
-    "type": ({"winograd": 2, "dtype": "float16"}, "accumulates without widening"),
+    "type": ({"winograd": 2, "dtype": "int32"}, "floating-point convolution"),
     "channels": ({"winograd": 2, "shape": (1, 6, 6, 1)}, "more than one channel"),
 }
 

@@ -273,10 +273,10 @@ def _lower_winograd(
         raise ctx.error("winograd requires 3 by 3 kernels")
     if any(ir.is_const_int(w[letter], 1) for letter in "IO"):
         raise ctx.error("winograd requires more than one channel in the input and in the result")
-    if out_type(attrs, data.dtype) is not accumulator(data.dtype):
-        raise ctx.error("winograd requires a type that accumulates without widening")
-    padding = padding_of(ctx, attrs["padding"], 2)
-    out = winograd(program, size, data, weight, layouts.data, layouts.kernel, layouts.out, padding)
+    padding, dtype = padding_of(ctx, attrs["padding"], 2), out_type(attrs, data.dtype)
+    assert dtype is not None
+    order = (layouts.data, layouts.kernel, layouts.out)
+    out = winograd(program, size, data, weight, order, padding, dtype)
     return program.finish([out], {"compute_pattern": str(Pattern.OutputEwiseFusible)})
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from blockwright import ir
-from blockwright.ops.common import ZERO, as_dim, bordered
+from blockwright.ops.common import ZERO, as_dim, bordered, widen
 from blockwright.ops.winograd_transforms import Matrix, Sums, transforms
 from blockwright.script.compute import Program, Tensor
 
@@ -79,18 +79,19 @@ def winograd(
     m: int,
     x: Tensor,
     weight: Tensor,
-    data: str,
-    kernel: str,
-    out: str,
+    layouts: tuple[str, str, str],
     padding: Sequence[tuple[int, int]],
+    dtype: ir.DType,
 ) -> Tensor:
     """Add the blocks of a 3×3 convolution with stride 1.
 
     Args:
         m: edge of an output tile, one of `SIZES`.
-        data, kernel, out: layouts.
+        layouts: of input, kernel and result.
         padding: before and after the two spatial axes.
+        dtype: element type of the result.
     """
+    data, kernel, out = layouts
     size = dict(zip(data, x.shape, strict=True))
     filters = dict(zip(kernel, weight.shape, strict=True))["O"]
     height, width = (
@@ -99,7 +100,7 @@ def winograd(
     )
     tiles = _Tiles(size["N"], height, width, m)
     padded = _padded(program, x, data, padding, tiles)
-    u = _filters(program, m, weight, kernel, (size["C"], filters))
+    u = _filters(program, m, weight, kernel, (size["C"], filters), padded.dtype)
     v = _inputs(program, m, padded, tiles, size["C"])
     edge = as_dim(m + TAPS - 1)
 
@@ -112,7 +113,7 @@ def winograd(
         (size["C"],),
         term,
         "sum",
-        x.dtype,
+        padded.dtype,
         axes=("i", "j", "p", "co", "ci"),
     )
     y = _results(program, m, product, tiles, filters)
@@ -121,7 +122,7 @@ def winograd(
     def element(*index: Any) -> ir.Expr:
         at = dict(zip(out, index, strict=True))
         inner = (ir.floormod(at[letter], as_dim(m)) for letter in "HW")
-        return y[(tiles.of(at["N"], at["H"], at["W"]), *inner, at["C"])]
+        return ir.cast_to(y[(tiles.of(at["N"], at["H"], at["W"]), *inner, at["C"])], dtype)
 
     shape = [extent[letter] for letter in out]
     return program.compute("out", shape, element, axes=[letter.lower() for letter in out])
@@ -130,7 +131,10 @@ def winograd(
 def _padded(
     program: Program, x: Tensor, data: str, padding: Sequence[tuple[int, int]], tiles: _Tiles
 ) -> Tensor:
-    """The input in channels-last layout, zero-padded to the extent of the tiles."""
+    """The input in channels-last layout, zero-padded to the extent of the tiles.
+
+    Half-precision elements are widened to float32, in which all transforms compute.
+    """
     size = dict(zip(data, x.shape, strict=True))
     reach = {
         "H": ir.add(ir.mul(tiles.rows, as_dim(tiles.m)), as_dim(TAPS - 1)),
@@ -149,13 +153,19 @@ def _padded(
 
     def element(*index: Any) -> ir.Expr:
         at = dict(zip("NHWC", index, strict=True))
-        return bordered(x, [at[letter] for letter in data], width, ir.const(0, x.dtype))
+        value = bordered(x, [at[letter] for letter in data], width, ir.const(0, x.dtype))
+        return widen(value)
 
     return program.compute("padded", shape, element, axes=tuple("nhwc"))
 
 
 def _filters(
-    program: Program, m: int, weight: Tensor, kernel: str, channels: tuple[ir.Expr, ir.Expr]
+    program: Program,
+    m: int,
+    weight: Tensor,
+    kernel: str,
+    channels: tuple[ir.Expr, ir.Expr],
+    dtype: ir.DType,
 ) -> Tensor:
     matrix, edge = transforms(m, TAPS).filter, m + TAPS - 1
 
@@ -186,7 +196,7 @@ def _filters(
         (edge, edge, *channels),
         (edge, *channels),
         rows,
-        weight.dtype,
+        dtype,
         axes=("i", "ci", "co"),
     )
 

@@ -23,6 +23,7 @@ from blockwright.ops.winograd import TAPS
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import map_calls
 from blockwright.passes.select.weight_residency import constants_are_cold
+from blockwright.strategies.cpu.micro_kernel import micro_kernel
 from blockwright.strategies.cpu.winograd import STRATEGY
 from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_cycles
 from blockwright.target import Target
@@ -44,7 +45,9 @@ def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
     def chosen(name: str, call: ir.GraphCall) -> ir.GraphCall:
         conv = None if "winograd" in call.attrs else convolution_of(call, cold)
-        if conv is None:
+        info = call.info
+        dtype = info.dtype if isinstance(info, ir.TensorInfo) else None
+        if conv is None or _has_dot_product(ctx.target, dtype):
             return call
         size = best_size(ctx.target, conv)
         _say(ctx, name, conv, size)
@@ -103,6 +106,11 @@ def convolution_of(call: ir.GraphCall, cold: bool = False) -> Convolution | None
         return None
     if not out.dtype.is_float or out.dtype is not weight.tensor_info.dtype:
         return None
-    if accumulator(out.dtype) is not out.dtype:
-        return None
-    return Convolution(batch, height, width, taps["I"], taps["O"], out.dtype.bits, cold)
+    bits = accumulator(out.dtype).bits
+    return Convolution(batch, height, width, taps["I"], taps["O"], bits, cold)
+
+
+def _has_dot_product(target: Target, dtype: ir.DType | None) -> bool:
+    """Whether an instruction sums products of this type, which makes the direct sum faster."""
+    kernel = dtype and micro_kernel(target, dtype, dtype, accumulator(dtype))
+    return bool(kernel and kernel.dot)
