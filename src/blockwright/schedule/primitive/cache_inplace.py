@@ -42,7 +42,9 @@ class CacheInplace(Primitive, frozen=True, eq=False):
       (BW322, BW323); no inner block initializes elements (BW362);
     - these loops are serial, or the block writes all of its bounding box; parallel, vectorized and
       bound loops stay legal with the copies inside (BW317);
-    - a buffer with atomic updates is not cached in a thread-private scope (BW338).
+    - a buffer with atomic updates is not cached in a thread-private scope (BW338);
+    - in a nested scope, the accessed part does not depend on a division by a size that may be 0
+      (BW363).
 
     Returns: the block that copies in, and the block that copies back.
 

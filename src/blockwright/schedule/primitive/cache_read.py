@@ -42,7 +42,9 @@ class CacheRead(Primitive, frozen=True, eq=False):
     - all consumers are inside the loops that the first of them shares with a producer, and do not
       write the buffer themselves (BW323);
     - enclosing parallel, vectorized and bound loops stay legal with the copy inside (BW317);
-    - the buffer is used in blocks only (BW313).
+    - the buffer is used in blocks only (BW313);
+    - in a nested scope, the accessed part does not depend on a division by a size that may be 0
+      (BW363).
 
     Returns: the copying block, placed after the producers, or first in the scope.
 

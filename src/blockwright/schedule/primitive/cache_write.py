@@ -46,7 +46,9 @@ class CacheWrite(Primitive, frozen=True, eq=False):
       writers before them have written (BW323);
     - enclosing parallel, vectorized and bound loops stay legal with the copy inside (BW317);
     - a buffer with atomic updates is not cached in a thread-private scope (BW338);
-    - the buffer is used in blocks only (BW313).
+    - the buffer is used in blocks only (BW313);
+    - in a nested scope, the accessed part does not depend on a division by a size that may be 0
+      (BW363).
 
     Returns: the block that copies back.
 

@@ -232,13 +232,35 @@ def accessed_box(
     for block, region in regions:
         part = clip_region(flow.region_under((), block, region, analyzer), analyzer).region
         box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
-    return tuple(
+    result = tuple(
         part
         if covers([full], [part], analyzer)
         and analyzer.prove(ir.LT(*ir.match_types(part.extent, full.extent)))
         else full
-        for part, full in zip(box, whole, strict=True)
+        for part, full in zip(_without_division_by_0(box, whole, analyzer), whole, strict=True)
     )
+    for part in result:
+        if may_divide_by_0([part.min, part.extent], analyzer):
+            state.fail(
+                f"the accessed part of {regions[0][1].buffer.name} begins at {part.min!r}, a "
+                "division by a size that may be 0; the copy is executed even where the loops "
+                "around the accesses are empty",
+                code="BW363",
+                guilty=[regions[0][0]],
+                help='declare that the size is not 0 (T.func_attr({"tir_var_lower_bound": ...})), '
+                "or compute the index in a block of its own",
+            )
+    return result
+
+
+def _without_division_by_0(
+    box: Sequence[ir.Range], whole: Sequence[ir.Range], analyzer: Analyzer
+) -> list[ir.Range]:
+    """Replace ranges that may divide by 0: a copy may be executed where the reading loop is not."""
+    return [
+        full if may_divide_by_0([part.min, part.extent], analyzer) else part
+        for part, full in zip(box, whole, strict=True)
+    ]
 
 
 def _around_lanes(
@@ -282,12 +304,7 @@ def box_at(
     for block, region in regions:
         part = clip_region(flow.region_under(fixed, block, region, analyzer), analyzer).region
         box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
-    # In a loop that never runs, a divisor may be 0, but the copy may be executed: copy everything.
-    whole = ir.full_region(regions[0][1].buffer).region
-    return tuple(
-        w if may_divide_by_0([r.min, r.extent], analyzer) else r
-        for r, w in zip(box, whole, strict=True)
-    )
+    return tuple(_without_division_by_0(box, ir.full_region(regions[0][1].buffer).region, analyzer))
 
 
 def box_block(
