@@ -40,7 +40,7 @@ class M:
 @pytest.mark.parametrize("attrs", [
     {"tir.view": True}, {"compute_pattern": "ElementWise"}, {"compute_pattern": "Opaque"},
     {"tir.is_host": True}, {"tir.entry_ticks": True}, {"primitive": True}, {"op": "a b+c"},
-    {"tir.constant_params": [0, 7]}, {"tir.cold_params": 5},
+    {"tir.constant_params": [0, 7]}, {"tir.uncached_params": 5},
 ])  # fmt: skip
 def test_marks_of_passes_are_dropped(attrs: dict[str, Any]) -> None:
     exe = bw.compile(module(repr(attrs)))

@@ -14,7 +14,7 @@ from blockwright.passes import PassContext
 from blockwright.passes.hoist_weight_prepack import split_prologue
 from blockwright.passes.schedule_programs import schedule_programs
 from blockwright.schedule import Schedule
-from blockwright.strategies import AWAY_PARAMS, COLD_PARAMS
+from blockwright.strategies import OUTSIDE_PRIVATE_CACHE_PARAMS, UNCACHED_PARAMS
 from blockwright.strategies.strategy import StrategyResult
 from blockwright.target import Cache, Target
 
@@ -188,10 +188,10 @@ def main(x: R.Tensor(("n",), "float32")):
 
 
 @pytest.mark.parametrize(
-    ("cache", "table", "cold"), [(200, False, False), (191, False, True), (191, True, False)]
+    ("cache", "table", "uncached"), [(200, False, False), (191, False, True), (191, True, False)]
 )
-def test_constants_beyond_the_last_cache_are_cold(
-    parse: Any, monkeypatch: pytest.MonkeyPatch, cache: int, table: bool, cold: bool
+def test_constants_beyond_the_last_cache_are_uncached(
+    parse: Any, monkeypatch: pytest.MonkeyPatch, cache: int, table: bool, uncached: bool
 ) -> None:
     """Two weights of 96 bytes; of a table, a call reads some rows only."""
     func = kernel(parse, "W[T.Cast('int64', X[vi, vk]), vj]" if table else "W[vk, vj]")
@@ -200,33 +200,39 @@ def test_constants_beyond_the_last_cache_are_cold(
 
     def rules(func: ir.PrimFunc, *_: object, **__: object) -> StrategyResult:
         if func.name == "kernel":
-            seen.append(func.attrs[COLD_PARAMS])
+            seen.append(func.attrs[UNCACHED_PARAMS])
         return StrategyResult(func, "none", Schedule(func).trace)
 
     monkeypatch.setattr("blockwright.passes.schedule_programs.apply_strategies", rules)
     context = PassContext(Target("x86-64-v3", caches=(Cache(cache, 4),)))
     done = schedule_programs(graph(func, weights, calls=2), context)
-    assert seen == [(1,) if cold else ()]
-    assert all(COLD_PARAMS not in f.attrs for f in done.functions.values())
+    assert seen == [(1,) if uncached else ()]
+    assert all(UNCACHED_PARAMS not in f.attrs for f in done.functions.values())
 
 
 @pytest.mark.parametrize(
-    ("caches", "away", "cold"),
+    ("caches", "outside", "uncached"),
     [((64, 191, 192), True, False), ((64, 192, 300), False, False), ((64, 100, 191), True, True)],
 )
-def test_constants_beyond_the_second_cache_are_away(
-    parse: Any, monkeypatch: pytest.MonkeyPatch, caches: tuple[int, ...], away: bool, cold: bool
+def test_constants_beyond_the_second_cache_are_outside_private_caches(
+    parse: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caches: tuple[int, ...],
+    outside: bool,
+    uncached: bool,
 ) -> None:
     """Two weights of 96 bytes."""
     seen: list[tuple[bool, bool]] = []
 
     def rules(func: ir.PrimFunc, *_: object, **__: object) -> StrategyResult:
         if func.name == "kernel":
-            seen.append((bool(func.attrs[AWAY_PARAMS]), bool(func.attrs[COLD_PARAMS])))
+            seen.append(
+                (bool(func.attrs[OUTSIDE_PRIVATE_CACHE_PARAMS]), bool(func.attrs[UNCACHED_PARAMS]))
+            )
         return StrategyResult(func, "none", Schedule(func).trace)
 
     monkeypatch.setattr("blockwright.passes.schedule_programs.apply_strategies", rules)
     target = Target("x86-64-v3", caches=tuple(Cache(size, 4) for size in caches))
     weights = [np.full((4, 6), k, "float32") for k in (1, 2)]
     schedule_programs(graph(kernel(parse, "W[vk, vj]"), weights, calls=2), PassContext(target))
-    assert seen == [(away, cold)]
+    assert seen == [(outside, uncached)]

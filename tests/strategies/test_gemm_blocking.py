@@ -14,7 +14,7 @@ from blockwright import ir
 from blockwright.cost import estimate
 from blockwright.lower import lower
 from blockwright.script.compute import Program
-from blockwright.strategies import COLD_PARAMS, CONSTANT_PARAMS, apply_strategies
+from blockwright.strategies import CONSTANT_PARAMS, UNCACHED_PARAMS, apply_strategies
 from blockwright.strategies.cpu.gemm_blocking import (
     GemmBlocking,
     GemmShape,
@@ -99,14 +99,14 @@ def test_the_plan_costs_what_its_program_costs(shape: tuple[int, int, int]) -> N
 
 def test_the_next_panel_comes_while_one_is_used_for_all_rows() -> None:
     func = program(128, 768, 768)
-    cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
+    uncached = func.replace(attrs={**func.attrs, UNCACHED_PARAMS: (1,)})
 
     def shared(func: ir.PrimFunc) -> list[ir.For]:
         loops = ir.loops(apply_strategies(func, TWO).func.body)
         return [loop for loop in loops if "prefetch_shared" in loop.annotations]
 
-    (loop,) = shared(cold)
-    extents = msgspec.structs.replace(product(128, 768, 768), cold=True)
+    (loop,) = shared(uncached)
+    extents = msgspec.structs.replace(product(128, 768, 768), uncached=True)
     assert (
         ir.const_int(loop.extent) == gemm_blocking(TWO, extents, gemm_tile(TWO, extents)).row_tiles
     )
@@ -122,8 +122,8 @@ def test_a_line_of_the_next_panel_is_asked_for_once(depth: int) -> None:
     """Asked for again while it is on its way, it would take another place of the few that a core
     has for such lines. Steps that fetch a line together are written out, the rest of them too."""
     func = program(128, 768, depth)
-    cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
-    loops = ir.loops(lower(apply_strategies(cold, TWO).func, TWO).body)
+    uncached = func.replace(attrs={**func.attrs, UNCACHED_PARAMS: (1,)})
+    loops = ir.loops(lower(apply_strategies(uncached, TWO).func, TWO).body)
     (tiles,) = [loop for loop in loops if "prefetch_shared" in loop.annotations]
     (steps,) = [loop for loop in ir.loops(tiles.body) if loop.kind is ir.ForKind.SERIAL]
     assert ir.const_int(steps.extent) == depth // 8
@@ -176,17 +176,17 @@ def test_pieces_of_a_sum_have_panels_of_their_own_length(depth: int) -> None:
 def test_so_it_does_when_all_rows_are_one_tile(rows: int, columns: int) -> None:
     """Also where a task has one panel, and the next one is that of the next task."""
     func = program(rows, columns, 768)
-    cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
-    tile = gemm_tile(TWO, msgspec.structs.replace(product(rows, columns, 768), cold=True))
+    uncached = func.replace(attrs={**func.attrs, UNCACHED_PARAMS: (1,)})
+    tile = gemm_tile(TWO, msgspec.structs.replace(product(rows, columns, 768), uncached=True))
     assert tile.rows >= rows
-    assert fetched(bw.build(apply_strategies(cold, TWO).func, target=TWO).source("llvm"))
+    assert fetched(bw.build(apply_strategies(uncached, TWO).func, target=TWO).source("llvm"))
 
 
 def test_so_it_does_for_as_many_tiles_as_an_unknown_number_of_rows_fills() -> None:
     """The loop over a band's tiles ends where the rows do, and the shares are of what is left."""
     func = program(ir.var("n", "int64"), 768, 768)
-    cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
-    scheduled = apply_strategies(cold, TWO).func
+    uncached = func.replace(attrs={**func.attrs, UNCACHED_PARAMS: (1,)})
+    scheduled = apply_strategies(uncached, TWO).func
     loops = ir.loops(lower(scheduled, TWO).body)
     shared = [loop for loop in loops if "prefetch_shared" in loop.annotations]
     assert shared
@@ -194,43 +194,49 @@ def test_so_it_does_for_as_many_tiles_as_an_unknown_number_of_rows_fills() -> No
     assert fetched(bw.build(scheduled, target=TWO).source("llvm"))
 
 
-def test_a_cold_matrix_comes_from_memory_once_for_each_thread() -> None:
+def test_an_uncached_matrix_comes_from_memory_once_for_each_thread() -> None:
     """Read by every thread from the first row tile on, it would be waited for twice: threads have
     panels of their own, and use each for all rows."""
-    warm, cold = (msgspec.structs.replace(product(128, 1024, 1024), cold=c) for c in (False, True))
-    tile = gemm_tile(TWO, cold)
-    plan = gemm_blocking(TWO, cold, tile)
+    warm, uncached = (
+        msgspec.structs.replace(product(128, 1024, 1024), uncached=c) for c in (False, True)
+    )
+    tile = gemm_tile(TWO, uncached)
+    plan = gemm_blocking(TWO, uncached, tile)
     assert plan.rows_inside
-    assert plan_seconds(TWO, cold, tile, plan) >= plan_seconds(TWO, warm, tile, plan)
+    assert plan_seconds(TWO, uncached, tile, plan) >= plan_seconds(TWO, warm, tile, plan)
 
 
 def test_so_does_one_that_only_the_last_cache_holds() -> None:
     """Weights of a small model: a core's own caches have seen others since the last call."""
-    near, away = (msgspec.structs.replace(product(49, 320, 960), away=a) for a in (False, True))
-    tile = gemm_tile(TWO, away)
-    plan = gemm_blocking(TWO, away, tile)
+    inside, outside = (
+        msgspec.structs.replace(product(49, 320, 960), outside_private_cache=a)
+        for a in (False, True)
+    )
+    tile = gemm_tile(TWO, outside)
+    plan = gemm_blocking(TWO, outside, tile)
     assert plan.rows_inside
     assert plan.row_tiles == math.ceil(49 / tile.rows)
-    assert not gemm_blocking(TWO, near, gemm_tile(TWO, near)).rows_inside
+    assert not gemm_blocking(TWO, inside, gemm_tile(TWO, inside)).rows_inside
 
 
 @pytest.mark.parametrize("rows", [None, 1024])
 def test_rows_go_by_bands_past_weights_that_only_the_last_cache_holds(rows: int | None) -> None:
-    near, away = (
-        msgspec.structs.replace(product(1024, 512, 512), m=rows, away=a) for a in (False, True)
+    inside, outside = (
+        msgspec.structs.replace(product(1024, 512, 512), m=rows, outside_private_cache=a)
+        for a in (False, True)
     )
-    tile = gemm_tile(TWO, away)
-    plan = gemm_blocking(TWO, away, tile)
+    tile = gemm_tile(TWO, outside)
+    plan = gemm_blocking(TWO, outside, tile)
     assert plan.rows_inside
     assert plan.row_tiles * tile.rows * 512 * 4 <= TWO.cache(2).size // 2
     assert plan.bands == (rows is None)
-    assert not gemm_blocking(TWO, near, gemm_tile(TWO, near)).rows_inside
+    assert not gemm_blocking(TWO, inside, gemm_tile(TWO, inside)).rows_inside
 
 
 @pytest.mark.parametrize("shape", [(12544, 512, 128), (3136, 256, 1024), (4096, 384, 1536)])
 def test_rows_that_are_far_more_than_the_weights_pass_once(shape: tuple[int, int, int]) -> None:
     """The activations of many images or texts come from memory; so do results go there, in rows."""
-    tall = msgspec.structs.replace(product(*shape), cold=True, away=True)
+    tall = msgspec.structs.replace(product(*shape), uncached=True, outside_private_cache=True)
     tile = gemm_tile(TWO, tall)
     plan = gemm_blocking(TWO, tall, tile)
     assert not plan.rows_inside
@@ -239,13 +245,13 @@ def test_rows_that_are_far_more_than_the_weights_pass_once(shape: tuple[int, int
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("rows", [8, 12, 16, 24, 32, 64])
-def test_few_rows_meet_each_panel_of_a_cold_matrix_in_one_task(target: str, rows: int) -> None:
+def test_few_rows_meet_each_panel_of_an_uncached_matrix_in_one_task(target: str, rows: int) -> None:
     """In tasks of fewer rows, or panel after panel for each tile of rows, its 150 MB would come
     from memory or the last cache again and again."""
     machine = Target(target, num_threads=2)
-    cold = msgspec.structs.replace(product(rows, 50257, 768), cold=True)
-    tile = gemm_tile(machine, cold)
-    plan = gemm_blocking(machine, cold, tile)
+    uncached = msgspec.structs.replace(product(rows, 50257, 768), uncached=True)
+    tile = gemm_tile(machine, uncached)
+    plan = gemm_blocking(machine, uncached, tile)
     assert plan.row_tiles == math.ceil(rows / tile.rows)
     assert plan.rows_inside
 
@@ -253,35 +259,35 @@ def test_few_rows_meet_each_panel_of_a_cold_matrix_in_one_task(target: str, rows
 def test_a_prime_number_of_panels_is_shared_out_too() -> None:
     """Tasks of one panel have no next one to fetch meanwhile; the last task may be a little
     shorter."""
-    cold = msgspec.structs.replace(product(1, 50257, 768), m=None, cold=True)
-    tile = gemm_tile(TWO, cold)
+    uncached = msgspec.structs.replace(product(1, 50257, 768), m=None, uncached=True)
+    tile = gemm_tile(TWO, uncached)
     panels = math.ceil(50257 / tile.columns)
     share = math.ceil(panels / 2)
     assert all(share % n for n in range(2, 100))
-    plan = gemm_blocking(TWO, cold, tile)
+    plan = gemm_blocking(TWO, uncached, tile)
     assert math.ceil(panels / plan.panels) == 2 * 8
 
 
 def test_so_it_does_for_rows_of_unknown_number() -> None:
     """Every thread has panels of its own, in some tasks that others can take over, and passes each
     for as many rows as stay near."""
-    cold = msgspec.structs.replace(product(1, 3072, 768), m=None, cold=True)
-    tile = gemm_tile(TWO, cold)
-    plan = gemm_blocking(TWO, cold, tile)
+    uncached = msgspec.structs.replace(product(1, 3072, 768), m=None, uncached=True)
+    tile = gemm_tile(TWO, uncached)
+    plan = gemm_blocking(TWO, uncached, tile)
     assert plan.bands
     assert plan.rows_inside
     assert math.ceil(3072 / tile.columns / plan.panels) == 2 * 8
-    band = plan.row_tiles * tile.rows * cold.m_stride
+    band = plan.row_tiles * tile.rows * uncached.m_stride
     assert TWO.cache(2).size / 4 < band <= TWO.cache(2).size / 2
 
 
 def test_rows_that_do_not_stay_near_go_by_equal_bands() -> None:
     """A panel that comes from memory is used for all of a band's rows, and is near for the next."""
-    cold = msgspec.structs.replace(product(197, 768, 768), cold=True)
-    tile = gemm_tile(TWO, cold)
-    plan = gemm_blocking(TWO, cold, tile)
+    uncached = msgspec.structs.replace(product(197, 768, 768), uncached=True)
+    tile = gemm_tile(TWO, uncached)
+    plan = gemm_blocking(TWO, uncached, tile)
     assert plan.rows_inside
-    assert plan.row_tiles * tile.rows * cold.m_stride <= TWO.cache(2).size / 2
+    assert plan.row_tiles * tile.rows * uncached.m_stride <= TWO.cache(2).size / 2
     tiles = math.ceil(197 / tile.rows)
     bands = math.ceil(tiles / plan.row_tiles)
     assert plan.row_tiles - tiles / bands < 1
@@ -289,7 +295,9 @@ def test_rows_that_do_not_stay_near_go_by_equal_bands() -> None:
 
 def test_unknown_rows_fall_into_equal_bands_where_they_come_in_multiples() -> None:
     """Images of 197 rows: the last band of one would have a few rows only."""
-    images = msgspec.structs.replace(product(1, 768, 768), m=None, cold=True, least=197, each=197)
+    images = msgspec.structs.replace(
+        product(1, 768, 768), m=None, uncached=True, least=197, each=197
+    )
     tile = gemm_tile(TWO, images)
     plan = gemm_blocking(TWO, images, tile)
     tiles = math.ceil(197 / tile.rows)
@@ -299,8 +307,8 @@ def test_unknown_rows_fall_into_equal_bands_where_they_come_in_multiples() -> No
 
 def test_too_few_panels_for_the_threads_are_not_all_that_is_shared_out() -> None:
     many = Target("x86-64-v3", num_threads=16)
-    cold = msgspec.structs.replace(product(1, 320, 768), m=None, cold=True)
-    assert not gemm_blocking(many, cold, gemm_tile(many, cold)).bands
+    uncached = msgspec.structs.replace(product(1, 320, 768), m=None, uncached=True)
+    assert not gemm_blocking(many, uncached, gemm_tile(many, uncached)).bands
 
 
 def test_rows_that_share_a_set_of_the_cache_make_lower_tiles() -> None:
@@ -339,7 +347,7 @@ def test_tasks_may_be_cut_unevenly(
 def test_register_tiles_are_no_higher_than_the_result(rows: int) -> None:
     """Also where weights come from memory, and the model expects high tiles to take less time."""
     for columns, depth in ((768, 768), (320, 1280), (1000, 2048)):
-        some = msgspec.structs.replace(product(rows, columns, depth), cold=True)
+        some = msgspec.structs.replace(product(rows, columns, depth), uncached=True)
         assert gemm_tile(Target("x86-64-v4", num_threads=2), some).rows <= rows
 
 
@@ -349,7 +357,7 @@ def test_one_row_of_a_batch_is_scheduled_with_uncached_weights(checks: Any) -> N
     a, w = p.param("A", (sizes[0], *sizes), "float32"), p.param("W", (sizes[1],) * 2, "float32")
     c = p.reduce("C", (sizes[0], *sizes), sizes[1:], lambda b, i, j, k: a[b, i, k] * w[j, k])
     func = p.finish([p.compute("D", (sizes[0], *sizes), lambda *i: c[i] + 1.0)])
-    func = func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,), COLD_PARAMS: (1,)})
+    func = func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,), UNCACHED_PARAMS: (1,)})
     for target in (Target("x86-64-v4", num_threads=2), TWO):
         result = apply_strategies(func, target)
         assert (result.strategy, result.note) == ("gemm", "")

@@ -179,7 +179,7 @@ def test_filters_from_memory_are_fetched_by_few_groups() -> None:
     assert (best_grouping(target, warm, 4).group, best_grouping(target, cold, 4).group) == (4, 8)
     small = Convolution(1, 7, 7, 512, 512)
     assert best_size(target, small) == 4
-    assert best_size(target, msgspec.structs.replace(small, cold=True)) == 2
+    assert best_size(target, msgspec.structs.replace(small, uncached=True)) == 2
 
 
 def test_many_channels_gain_and_small_images_do_not() -> None:

@@ -50,8 +50,8 @@ class Footprint(msgspec.Struct, frozen=True):
         sets = level.lines / level.ways
         covered = min(sets, math.ceil(self.run / level.line))
         for step, count in self.apart:
-            away = step / level.line
-            reached = sets / math.gcd(int(away), int(sets)) if away == int(away) else sets
+            lines = step / level.line
+            reached = sets / math.gcd(int(lines), int(sets)) if lines == int(lines) else sets
             covered = min(sets, covered * min(count, reached))
         return self.lines / (covered * level.ways)
 

@@ -142,16 +142,18 @@ def _fetch_cycles(
 
 
 def _late(kernel: CodeRegion, target: Target, compute: float) -> float:
-    """Cycles in which a kernel stalls because cold data is still being read.
+    """Cycles in which a kernel stalls because uncached data is still being read.
 
-    Cold data is read when the loops that do not move through it begin: only the computation of
+    Uncached data is read when the loops that do not move through it begin: only the computation of
     their first iterations can overlap with it. Threads that read different parts of it alternate,
     each at the full bandwidth of one core. Threads that all need the whole request the same lines
     at the same time, so each gets only its share of the memory bandwidth.
     """
     core, total = target.core, 0.0
     last = cache_levels(target)[-1]
-    for storage in dict.fromkeys(g.access.storage for g in kernel.groups if g.access.storage.cold):
+    for storage in dict.fromkeys(
+        g.access.storage for g in kernel.groups if g.access.storage.uncached
+    ):
         moving = {m for g in kernel.groups if g.access.storage is storage for m in g.access.moves}
         first = math.prod(1 / loop.count for loop in kernel.loops if loop not in moving)
         rate = core.cache_bandwidth[-1]

@@ -42,13 +42,13 @@ class BufferNode(msgspec.Struct, eq=False):
         name: for notes.
         size: bytes.
         registers: whether it is meant to be kept in registers.
-        cold: whether it is in no cache when the program begins, even if called repeatedly.
+        uncached: whether it is in no cache when the program begins, even if called repeatedly.
     """
 
     name: str
     size: float
     registers: bool = False
-    cold: bool = False
+    uncached: bool = False
 
 
 class AccessNode(msgspec.Struct, eq=False):

@@ -48,13 +48,13 @@ def traffic(kernels: Sequence[CodeRegion], level: CacheLevel, again: bool = True
         kernels: in program order.
         level: the cache that the lines are fetched into.
         again: whether the program runs repeatedly, so that a first access may hit, unless its
-            buffer is cold.
+            buffer is uncached.
     """
     members = list(enumerate(kernels))
     result = _below(members, 0, level)
-    away = 1 - _fits(_distinct(members, 0, level)[1]) if again else 1.0
+    missed = 1 - _fits(_distinct(members, 0, level)[1]) if again else 1.0
     return {
-        key: (1.0 if key[1].cold else away) * kernels[key[0]].share * lines
+        key: (1.0 if key[1].uncached else missed) * kernels[key[0]].share * lines
         for key, lines in result.items()
     }
 

@@ -17,11 +17,15 @@ from blockwright import ir
 from blockwright.codegen.abi.entry import ENTRY_TICKS
 from blockwright.ir.attributes import IS_HOST, IS_VIEW
 from blockwright.passes.context import PassContext, graph_pass
-from blockwright.strategies.match.blocks import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
+from blockwright.strategies.match.blocks import (
+    CONSTANT_PARAMS,
+    OUTSIDE_PRIVATE_CACHE_PARAMS,
+    UNCACHED_PARAMS,
+)
 
 MARKS = frozenset({
     "compute_pattern", "op", "primitive", IS_HOST, IS_VIEW,
-    AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS, ENTRY_TICKS,
+    OUTSIDE_PRIVATE_CACHE_PARAMS, UNCACHED_PARAMS, CONSTANT_PARAMS, ENTRY_TICKS,
 })  # fmt: skip
 
 

@@ -9,10 +9,10 @@ and the defect can be reported. If the best schedule depends on sizes, a strateg
 versions, and each call selects one (`strategies.multiversion`).
 
 Strategies read three attributes. `tir.constant_params` lists the parameters that are constants in
-every call: packing them is free, because `lift_packing` moves it to compile time. If one call of
-the module reads more constants than the second-level cache holds, `tir.away_params` marks them as
-absent from private caches; if more than the last-level cache holds, `tir.cold_params` marks them
-as read from memory.
+every call: packing them is free, because `lift_packing` moves it to compile time. Constants are
+not in the private caches at entry (`tir.outside_private_cache_params`) if one call of the module
+reads more of them than the second-level cache holds, and in no cache at all
+(`tir.uncached_params`) if it reads more than the last-level cache holds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import constant_positions
 from blockwright.passes.select.weight_residency import caches_without_constants
 from blockwright.strategies import (
-    AWAY_PARAMS,
-    COLD_PARAMS,
     CONSTANT_PARAMS,
+    OUTSIDE_PRIVATE_CACHE_PARAMS,
+    UNCACHED_PARAMS,
     NoDecision,
     StrategyResult,
     apply_strategies,
@@ -36,7 +36,7 @@ from blockwright.strategies import (
 )
 from blockwright.support import BlockwrightWarning
 
-_HINTS = (CONSTANT_PARAMS, AWAY_PARAMS, COLD_PARAMS)
+_HINTS = (CONSTANT_PARAMS, OUTSIDE_PRIVATE_CACHE_PARAMS, UNCACHED_PARAMS)
 _OWN = 2  # number of cache levels private to a core
 _REPORT = (
     'this is a defect; please report the program, which exe.show("programs") prints; '
@@ -59,8 +59,8 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         if constant.get(name):
             positions = tuple(sorted(constant[name]))
             hints: dict[str, object] = {CONSTANT_PARAMS: positions}
-            hints[AWAY_PARAMS] = positions if without >= _OWN else ()
-            hints[COLD_PARAMS] = positions if without >= max(1, len(ctx.target.caches)) else ()
+            hints[OUTSIDE_PRIVATE_CACHE_PARAMS] = positions if without >= _OWN else ()
+            hints[UNCACHED_PARAMS] = positions if without >= max(1, len(ctx.target.caches)) else ()
             func = func.replace(attrs={**func.attrs, **hints})
         pending[name] = func
     for name, result in _scheduled(pending, ctx).items():

@@ -7,7 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 from blockwright import ir
-from blockwright.strategies.match.blocks import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
+from blockwright.strategies.match.blocks import (
+    CONSTANT_PARAMS,
+    OUTSIDE_PRIVATE_CACHE_PARAMS,
+    UNCACHED_PARAMS,
+)
 from blockwright.strategies.strategy import (
     NoDecision,
     Plan,
@@ -100,10 +104,10 @@ def strategy_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()
 
 
 __all__ = [
-    "AWAY_PARAMS",
-    "COLD_PARAMS",
     "CONSTANT_PARAMS",
+    "OUTSIDE_PRIVATE_CACHE_PARAMS",
     "STRATEGIES",
+    "UNCACHED_PARAMS",
     "NoDecision",
     "Plan",
     "Refused",

@@ -22,7 +22,7 @@ from blockwright.ops.window import by_letter, numbers
 from blockwright.ops.winograd import TAPS
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import map_calls
-from blockwright.passes.select.weight_residency import constants_are_cold
+from blockwright.passes.select.weight_residency import constants_are_uncached
 from blockwright.strategies.cpu.micro_kernel import micro_kernel
 from blockwright.strategies.cpu.winograd import STRATEGY
 from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_cycles
@@ -41,10 +41,10 @@ def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     if forbidden or not ctx.options.get("winograd", True) or ctx.target.kind != "cpu":
         return module
 
-    cold = constants_are_cold(module, ctx.target)
+    uncached = constants_are_uncached(module, ctx.target)
 
     def chosen(name: str, call: ir.GraphCall) -> ir.GraphCall:
-        conv = None if "winograd" in call.attrs else convolution_of(call, cold)
+        conv = None if "winograd" in call.attrs else convolution_of(call, uncached)
         info = call.info
         dtype = info.dtype if isinstance(info, ir.TensorInfo) else None
         if conv is None or _has_dot_product(ctx.target, dtype):
@@ -83,10 +83,10 @@ def best_size(target: Target, conv: Convolution) -> int:
     return best
 
 
-def convolution_of(call: ir.GraphCall, cold: bool = False) -> Convolution | None:
+def convolution_of(call: ir.GraphCall, uncached: bool = False) -> Convolution | None:
     """Extents of a convolution that Winograd tiles can compute; None for other calls.
 
-    `cold`: the filters are in no cache when the call begins.
+    `uncached`: the filters are in no cache when the call begins.
     """
     attrs: dict[str, Any] = {**OPERATORS["nn.conv2d"].attrs, **call.attrs}
     ctx = OpContext("nn.conv2d")
@@ -107,7 +107,7 @@ def convolution_of(call: ir.GraphCall, cold: bool = False) -> Convolution | None
     if not out.dtype.is_float or out.dtype is not weight.tensor_info.dtype:
         return None
     bits = accumulator(out.dtype).bits
-    return Convolution(batch, height, width, taps["I"], taps["O"], bits, cold)
+    return Convolution(batch, height, width, taps["I"], taps["O"], bits, uncached)
 
 
 def _has_dot_product(target: Target, dtype: ir.DType | None) -> bool:

@@ -21,7 +21,7 @@ def caches_without_constants(module: ir.IRModule, target: Target) -> int:
     return sum(cache.size < sum(read.values()) for cache in target.caches)
 
 
-def constants_are_cold(module: ir.IRModule, target: Target) -> bool:
+def constants_are_uncached(module: ir.IRModule, target: Target) -> bool:
     """Whether constants are read from memory in every call: they exceed every cache."""
     return bool(target.caches) and caches_without_constants(module, target) == len(target.caches)
 

@@ -61,8 +61,8 @@ class GemmShape(msgspec.Struct, frozen=True):
             micro-kernel.
         m_stride, k_stride: strides of A along m and k, in bytes.
         bits: of an accumulator, and of the group of elements that one lane multiplies per step.
-        cold: whether B is in no cache at entry.
-        away: whether B is in no private cache (L1, L2) at entry.
+        uncached: whether B is in no cache at entry.
+        outside_private_cache: whether B is in no private cache (L1, L2) at entry.
         packed: whether B is packed into panels at every call; otherwise it is packed already.
         least, each: smallest value and a divisor of a symbolic m.
     """
@@ -74,8 +74,8 @@ class GemmShape(msgspec.Struct, frozen=True):
     m_stride: int
     k_stride: int
     bits: int = 32
-    cold: bool = False
-    away: bool = False
+    uncached: bool = False
+    outside_private_cache: bool = False
     packed: bool = False
     least: int = 1
     each: int = 1
@@ -140,7 +140,7 @@ def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
     """The register tile for a symbolic m, and other tiles for some of its values."""
     step = max(1, product.m_stride)
     return row_tiles(
-        target, product.least, product.n, product.bits, step, product.cold, product.each
+        target, product.least, product.n, product.bits, step, product.uncached, product.each
     )
 
 
@@ -203,10 +203,12 @@ def _starts(target: Target, product: GemmShape, tile: RegisterTile) -> list[Gemm
     if product.n is None or product.k is None:
         return [plain]
     size = (product.batch or 1) * product.n * product.k * product.bits // 8
-    near = size <= target.caches[-1].size // 3 and not product.cold
+    near = size <= target.caches[-1].size // 3 and not product.uncached
     banded = _by_bands(target, product, tile)
     if product.m is None:
-        far = product.cold or (product.away and size > target.cache(2).size // 2)
+        far = product.uncached or (
+            product.outside_private_cache and size > target.cache(2).size // 2
+        )
         flat = product.least <= product.n
         return [banded if banded is not None and flat and (far or not near) else plain]
     moved = product.m * product.k * product.bits // 8
@@ -214,17 +216,17 @@ def _starts(target: Target, product: GemmShape, tile: RegisterTile) -> list[Gemm
     if moved > max(_FAR * target.cache(2).size, 2 * size) and size <= target.caches[-1].size // 3:
         return [plain]
     if near:
-        if not product.away:
+        if not product.outside_private_cache:
             return [plain]
         if few:
             return [_in_turn(target, product, tile), plain]
         return [plain] if banded is None or size <= target.cache(2).size // 2 else [banded, plain]
     in_turn = _in_turn(target, product, tile)
     if few:
-        return [in_turn] if product.cold else [in_turn, plain]
-    if product.cold and banded is not None:
+        return [in_turn] if product.uncached else [in_turn, plain]
+    if product.uncached and banded is not None:
         return [banded, plain, in_turn]
-    if product.cold or not _is_far(target, product):
+    if product.uncached or not _is_far(target, product):
         return [plain, in_turn]
     return [_once(target, product, tile), plain, in_turn]
 
@@ -413,8 +415,8 @@ def _near(plan: GemmBlocking, product: GemmShape, tile: RegisterTile) -> Iterato
     rows, columns = _tiles(product, tile)
     change = msgspec.structs.replace
     once = plan.rows_inside and plan.row_tiles == rows
-    far = product.cold or product.away
-    if not (far and once):  # otherwise panels would be fetched from far away again
+    far = product.uncached or product.outside_private_cache
+    if not (far and once):  # otherwise panels would be fetched from L3 or DRAM again
         yield change(plan, rows_inside=not plan.rows_inside)
         for count in _parts(rows, plan.row_tiles):
             yield change(plan, row_tiles=count)
@@ -491,7 +493,7 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
         0,
     )
     b = _Operand(
-        BufferNode("B", depth * width * count, cold=product.cold),
+        BufferNode("B", depth * width * count, uncached=product.uncached),
         {batch: depth * width, **n.moves(depth * panel), piece: step.count * panel, step: panel},
         0,
         size,

@@ -13,9 +13,9 @@ from blockwright.strategies.match.blocks import (
     address_of,
     contraction_of,
     extent_of,
-    is_away,
-    is_cold,
     is_constant,
+    is_outside_private_cache,
+    is_uncached,
     stride,
 )
 
@@ -52,8 +52,8 @@ def shape_of(
         None if depth is None else -(-depth // kernel.group),
         *steps,
         bits=bits,
-        cold=is_cold(func, facts.b),
-        away=is_away(func, facts.b),
+        uncached=is_uncached(func, facts.b),
+        outside_private_cache=is_outside_private_cache(func, facts.b),
         packed=not is_constant(func, facts.b),
         least=smallest,
         each=math.prod(map(_multiple, lengths)),

@@ -60,7 +60,7 @@ def _load_loss(core: Core, rows: int, vectors: float) -> float:
     """Share of the speed that loads cost even where there are ports for them.
 
     Loads compete with arithmetic for issue slots, and their data is not always there in time. Most
-    often the row of the packed operand is late, because it comes from farther away than the
+    often the row of the packed operand is late, because it comes from a larger cache than the
     elements of the other operand.
     """
     return _LOSS * core.arithmetic * (rows + 3 * vectors) / (rows * vectors)
@@ -226,7 +226,7 @@ def row_tiles(
     columns: int | None,
     bits: int = 32,
     row_bytes: int = 1,
-    cold: bool = False,
+    uncached: bool = False,
     each: int = 1,
 ) -> tuple[RowTile, ...]:
     """Register tiles for a symbolic m, at least `least_rows` and a multiple of `each`.
@@ -235,13 +235,13 @@ def row_tiles(
     and each specialized tail, must be worth its code.
 
     A small m may divide well by one tile height and badly by another. All tiles use the same
-    panels, and are as wide as a panel: reading half a panel at a time would fetch
-    memory in fragments. Where panels are `cold`, the width and the first tiles are those that suit
-    a first pass, which waits for memory unless the tile is high enough to compute meanwhile; this
-    favors narrow panels and high tiles. Most panels are prefetched while the one before is used, so
-    values of m that suit another height get their own tile too.
+    panels, and are as wide as a panel: reading half a panel at a time would fetch memory in
+    fragments. If panels are `uncached`, the width and the first tiles are chosen for the first pass
+    over a panel, which stalls on DRAM unless the tile is high enough to overlap the loads with
+    arithmetic; this favors narrow panels and high tiles. Most panels are prefetched while the
+    previous one is used, so values of m that divide better by another height get their own tile.
     """
-    smallest = round(_UNIT * _rows_meanwhile(target, bits)) if cold else 0
+    smallest = round(_UNIT * _rows_meanwhile(target, bits)) if uncached else 0
     fits: dict[int, list[RowTile]] = {}
     for tile in register_tiles(target, None, columns, bits, row_bytes):
         speed = speed_of_panels(target, tile, bits) * _filled_columns(columns, tile.columns)

@@ -126,7 +126,7 @@ def lines_of_task(target: Target, shape: Separable) -> int:
     They divide the lines of an image and balance evenly among the threads, and the window's result
     for them fits in half of the second-level cache. Of such numbers: the smallest that is worth a
     task, and whose pixels divide into register tiles about as well as any; but the largest if the
-    product's weights exceed that half, because each task reads them from farther away.
+    product's weights exceed that half, because each task reads them from L3 or DRAM.
     """
     line = shape.width * shape.channels * shape.bits // 8
     room = target.cache(2).size // 2

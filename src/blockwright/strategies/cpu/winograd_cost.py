@@ -21,8 +21,7 @@ from blockwright.strategies.cpu.register_tiling import choose_register_tile
 from blockwright.target import Target
 
 _EFFICIENCY = 0.93  # share of the FMA peak that a product in register tiles reaches
-# share of the shorter of arithmetic and filter traffic that is not hidden, for filters from far
-# away
+# share of the shorter of arithmetic and filter traffic that is not hidden, for uncached filters
 _WAITED = 0.5
 _A_FEW = 4  # images assumed for a batch of unknown size
 
@@ -32,7 +31,7 @@ class Convolution(msgspec.Struct, frozen=True):
 
     Attributes:
         batch: number of images; None if unknown, which is costed as a few.
-        cold: whether filters are in no cache at entry.
+        uncached: whether filters are in no cache at entry.
     """
 
     batch: int | None
@@ -41,7 +40,7 @@ class Convolution(msgspec.Struct, frozen=True):
     channels: int
     filters: int
     bits: int = 32
-    cold: bool = False
+    uncached: bool = False
 
     def grid(self, m: int) -> tuple[int, int, int]:
         """Number of images, and rows and columns of m×m result tiles in each."""
@@ -155,6 +154,6 @@ def _filters(target: Target, conv: Convolution, size: int, copies: int = 1) -> f
     From memory, the cores share the bandwidth: each further pass of a group over the filters waits
     as long again, though another core may have left some of them in the last-level cache.
     """
-    if conv.cold:
+    if conv.uncached:
         return size / target.core.dram_bandwidth_per_core(target.num_threads)
     return size / target.bytes_per_cycle(copies * size)

@@ -14,9 +14,9 @@ from blockwright.arith import IndexMap, simplify
 # Function attribute: positions of parameters whose values are known at compile time.
 CONSTANT_PARAMS = "tir.constant_params"
 # The constant parameters that are in no cache at entry, because other programs run between calls.
-COLD_PARAMS = "tir.cold_params"
+UNCACHED_PARAMS = "tir.uncached_params"
 # The constant parameters that are in no private cache (L1, L2) at entry.
-AWAY_PARAMS = "tir.away_params"
+OUTSIDE_PRIVATE_CACHE_PARAMS = "tir.outside_private_cache_params"
 
 
 def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
@@ -27,17 +27,17 @@ def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
     return _made_of(func, buffer, CONSTANT_PARAMS)
 
 
-def is_cold(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
-    """Whether a buffer is in no cache at entry: a cold parameter, or computed from such alone.
+def is_uncached(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
+    """Whether a buffer is in no cache at entry: an uncached parameter, or computed from such alone.
 
     Buffers computed from constants are computed at compile time, so they come from DRAM too.
     """
-    return _made_of(func, buffer, COLD_PARAMS)
+    return _made_of(func, buffer, UNCACHED_PARAMS)
 
 
-def is_away(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
-    """Whether a buffer is in no private cache (L1, L2) at entry; see `is_cold`."""
-    return _made_of(func, buffer, AWAY_PARAMS)
+def is_outside_private_cache(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
+    """Whether a buffer is in no private cache (L1, L2) at entry; see `is_uncached`."""
+    return _made_of(func, buffer, OUTSIDE_PRIVATE_CACHE_PARAMS)
 
 
 def _made_of(func: ir.PrimFunc, buffer: ir.Buffer, kind: str) -> bool:
