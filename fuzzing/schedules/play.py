@@ -11,7 +11,7 @@ from blockwright.schedule import Schedule
 from blockwright.schedule.engine.instruction import Instruction
 from blockwright.schedule.engine.record import Primitive
 from blockwright.testing.generators import random_program
-from blockwright.testing.moves import MOVES, Player, Tally, wishes
+from blockwright.testing.moves import MOVES, Player, Tally, lowering_hints
 from blockwright.testing.moves.checks import (
     FORMS,
     check_handles,
@@ -150,8 +150,8 @@ class _Game:
     def _lower(self, chance: random.Random) -> None:
         """Take steps that give work to lowering, then check its passes."""
         self.phase = "step"
-        self.player.moves = wishes.WISHES
-        self.player.often = list(wishes.OFTEN)
+        self.player.moves = lowering_hints.WISHES
+        self.player.often = list(lowering_hints.OFTEN)
         self.player.play(chance.randint(1, _WISHES))
         self.phase = "lowering"
         refused = check_lowering(self.player.program, self.sch.func, self.reference.seed)

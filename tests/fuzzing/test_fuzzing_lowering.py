@@ -13,7 +13,7 @@ from blockwright.schedule import Schedule
 from blockwright.script import tir as T
 from blockwright.script.compute import Program
 from blockwright.support import BuildError
-from blockwright.testing.moves.wishes import PARTITION
+from blockwright.testing.moves.lowering_hints import PARTITION
 from fuzzing.schedules import lowering
 from fuzzing.schedules.case import Case, outcome
 from fuzzing.schedules.finding import Finding

@@ -10,7 +10,7 @@ import pytest
 
 from blockwright.interp.gpu import fragments
 from blockwright.interp.gpu.warp import Absent, WarpLanes
-from blockwright.interp.report import bank_turns
+from blockwright.interp.report import bank_conflict_cycles
 
 Array = np.ndarray[Any, Any]
 Formula = Callable[[int, int, int], tuple[int, int]]  # group, member, element → row, column
@@ -115,10 +115,10 @@ def test_values_of_absent_lanes_are_refused_only_when_taken() -> None:
 def test_turns_of_banks_by_stride(stride: int, turns: int) -> None:
     """Words apart by a stride meet in as many banks as it has factors with their number."""
     first = np.arange(32) * stride * 4
-    assert bank_turns(np.arange(32), first, 4) == (1, turns)
+    assert bank_conflict_cycles(np.arange(32), first, 4) == (1, turns)
 
 
 def test_several_accesses_of_a_thread_are_made_one_after_the_other() -> None:
     threads = np.repeat(np.arange(32), 2)
     first = np.tile([0, 4], 32)
-    assert bank_turns(threads, first, 4) == (2, 2)
+    assert bank_conflict_cycles(threads, first, 4) == (2, 2)

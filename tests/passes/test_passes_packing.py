@@ -90,7 +90,7 @@ WEIGHT = np.arange(24, dtype="f4").reshape(4, 6)
 
 
 def test_packing_leaves_the_kernel(parse: Any, run: Any, callees: Any) -> None:
-    module = run(graph(kernel(parse), [WEIGHT]), "lift_packing")
+    module = run(graph(kernel(parse), [WEIGHT]), "hoist_weight_prepack")
     assert callees(module) == ["kernel_pack", "kernel"]
     func = module["kernel"]
     assert [b.name for b in ir.blocks(func.body)] == ["root", "Y"]
@@ -99,7 +99,7 @@ def test_packing_leaves_the_kernel(parse: Any, run: Any, callees: Any) -> None:
 
 
 def test_packing_is_done_natively_while_compiling(parse: Any, run: Any, callees: Any) -> None:
-    module = run(graph(kernel(parse), [WEIGHT]), "lift_packing", "fold_packing")
+    module = run(graph(kernel(parse), [WEIGHT]), "hoist_weight_prepack", "fold_packing")
     assert callees(module) == ["kernel"]
     packed = [c.data for c in ir.collect(module["main"], ir.Constant)]
     assert len(packed) == 1
@@ -108,7 +108,7 @@ def test_packing_is_done_natively_while_compiling(parse: Any, run: Any, callees:
 
 
 def test_a_weight_used_twice_is_packed_once(parse: Any, run: Any) -> None:
-    module = run(graph(kernel(parse), [WEIGHT], calls=3), "lift_packing", "fold_packing")
+    module = run(graph(kernel(parse), [WEIGHT], calls=3), "hoist_weight_prepack", "fold_packing")
     assert len({id(c.data) for c in ir.collect(module["main"], ir.Constant)}) == 1
     x = np.ones((2, 4), "f4")
     exe = bw.compile(graph(kernel(parse), [WEIGHT, WEIGHT + 1], calls=3))

@@ -57,7 +57,7 @@ def test_batch_norm_goes_into_weights_and_bias(
         y = b.op("add", y, array(channels, *[1] * (len(shape) - 1 - axis)))
     y = b.op("nn.batch_norm", y, *statistics(channels), axis=axis)
     module = ir.IRModule({"main": b.finish("main", y)})
-    folded = run(module, "fold_scales")
+    folded = run(module, "fold_affine")
     assert names(folded) == [name, "add"]
     data = array(*x)
     np.testing.assert_allclose(evaluate(folded, data), evaluate(module, data), rtol=1e-5, atol=2e-5)
@@ -69,7 +69,7 @@ def test_factors_and_shifts_are_folded_too(run: Any, evaluate: Any) -> None:
     y = b.op("divide", b.op("add", y, array(3, 1, 1)), array(1, 3, 1, 1))
     y = b.op("subtract", b.op("multiply", array(3, 1, 1), y), array(3, 1, 1))
     module = ir.IRModule({"main": b.finish("main", y)})
-    folded = run(module, "fold_scales")
+    folded = run(module, "fold_affine")
     assert names(folded) == ["nn.conv2d", "add"]
     x = array(1, 2, 4, 4)
     np.testing.assert_allclose(evaluate(folded, x), evaluate(module, x), rtol=1e-4, atol=1e-4)
@@ -79,7 +79,7 @@ def test_a_linear_layers_own_bias_is_folded(run: Any, evaluate: Any) -> None:
     b = GraphBuilder()
     y = b.op("linear", b.param("x", tensor(3, 4)), array(5, 4), array(5))
     module = ir.IRModule({"main": b.finish("main", b.op("nn.batch_norm", y, *statistics(5)))})
-    folded = run(module, "fold_scales")
+    folded = run(module, "fold_affine")
     assert names(folded) == ["linear", "add"]
     x = array(3, 4)
     np.testing.assert_allclose(evaluate(folded, x), evaluate(module, x), rtol=1e-4, atol=1e-4)
@@ -90,7 +90,7 @@ def test_a_product_that_others_read_keeps_its_weights(run: Any, evaluate: Any) -
     y = b.op("nn.conv2d", b.param("x", tensor(1, 2, 4, 4)), array(3, 2, 1, 1))
     z = b.op("add", b.op("nn.batch_norm", y, *statistics(3)), y)
     module = ir.IRModule({"main": b.finish("main", z)})
-    folded = run(module, "fold_scales")
+    folded = run(module, "fold_affine")
     assert names(folded) == ["nn.conv2d", "subtract", "multiply", "add", "add"]
     x = array(1, 2, 4, 4)
     np.testing.assert_allclose(evaluate(folded, x), evaluate(module, x), rtol=1e-5, atol=1e-5)
@@ -101,14 +101,14 @@ def test_what_would_not_be_finite_is_not_folded(run: Any) -> None:
     y = b.op("nn.conv2d", b.param("x", tensor(1, 2, 4, 4)), array(3, 2, 1, 1) * 1e30)
     y = b.op("multiply", y, np.full((3, 1, 1), 1e30, np.float32))
     module = ir.IRModule({"main": b.finish("main", y)})
-    assert run(module, "fold_scales")["main"] is module["main"]
+    assert run(module, "fold_affine")["main"] is module["main"]
 
 
 def test_weights_that_are_arguments_stay(run: Any) -> None:
     b = GraphBuilder()
     y = b.op("linear", b.param("x", tensor(3, 4)), b.param("w", tensor(5, 4)))
     module = ir.IRModule({"main": b.finish("main", b.op("multiply", y, array(5)))})
-    assert run(module, "fold_scales")["main"] is module["main"]
+    assert run(module, "fold_affine")["main"] is module["main"]
 
 
 def test_folding_costs_no_accuracy(run: Any) -> None:
@@ -126,7 +126,7 @@ def test_folding_costs_no_accuracy(run: Any) -> None:
         **OPERATORS["nn.batch_norm"].attrs,
     )
     errors = [
-        np.abs(lowered(m, run, x) - exact).max() for m in (run(module, "fold_scales"), module)
+        np.abs(lowered(m, run, x) - exact).max() for m in (run(module, "fold_affine"), module)
     ]
     assert errors[0] <= 2 * errors[1]
 

@@ -61,7 +61,7 @@ def test_a_plan_gives_every_thread_its_share(shape: tuple[int, int, int]) -> Non
 @pytest.mark.parametrize(("columns", "depth", "each"), [(960, 160, 49), (576, 96, 196)])
 def test_threads_share_any_number_of_images(columns: int, depth: int, each: int) -> None:
     """A few images are a few tiles of rows: two threads take half as long as one, however many."""
-    some = msgspec.structs.replace(product(1, columns, depth), m=None, least=each, each=each)
+    some = msgspec.structs.replace(product(1, columns, depth), m=None, min_m=each, m_multiple=each)
     tile = gemm_tile(TWO, some)
     plan = gemm_blocking(TWO, some, tile)
     for images in (1, 2, 3, 4, 5, 16):
@@ -296,7 +296,7 @@ def test_rows_that_do_not_stay_near_go_by_equal_bands() -> None:
 def test_unknown_rows_fall_into_equal_bands_where_they_come_in_multiples() -> None:
     """Images of 197 rows: the last band of one would have a few rows only."""
     images = msgspec.structs.replace(
-        product(1, 768, 768), m=None, uncached=True, least=197, each=197
+        product(1, 768, 768), m=None, uncached=True, min_m=197, m_multiple=197
     )
     tile = gemm_tile(TWO, images)
     plan = gemm_blocking(TWO, images, tile)

@@ -40,7 +40,7 @@ def program(
     infos = [info(shape, dtype) for shape in shapes]
     if mask:
         infos.append(info((batch, 1, 1, keys), mask))
-    attrs = {"scale": 0.25, "is_causal": causal, "keys_at_once": piece}
+    attrs = {"scale": 0.25, "is_causal": causal, "kv_block": piece}
     assert ROW.lower is not None
     return ROW.lower(OpContext("attention"), infos, attrs)
 

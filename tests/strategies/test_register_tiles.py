@@ -9,9 +9,9 @@ import pytest
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     choose_register_tile,
-    least_width,
+    min_width,
     predicted_share,
-    steps_written_out,
+    reduction_unroll_factor,
     whole_row,
 )
 from blockwright.target import Target
@@ -25,7 +25,7 @@ def test_a_tile_fits_the_registers(target: Target) -> None:
     for rows, columns in itertools.product(EXTENTS, EXTENTS):
         tile = choose_register_tile(target, rows, columns)
         assert tile.rows * tile.vectors + tile.vectors + 1 <= target.vector_registers
-        assert tile.columns % least_width(target, tile.columns, 32) == 0
+        assert tile.columns % min_width(target, tile.columns, 32) == 0
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=str)
@@ -47,9 +47,9 @@ def test_a_short_end_costs_what_its_vectors_cost() -> None:
 def test_half_vectors_are_for_vectors_of_512_bits() -> None:
     assert choose_register_tile(AVX512, 1024, 65).columns == 72
     assert choose_register_tile(AVX2, 1024, 65).columns % 8 == 0
-    assert least_width(AVX512, 65, 32) == 8
-    assert least_width(AVX2, 33, 32) == 8
-    assert least_width(AVX512, 200, 32) == 16  # too long for one row of accumulators
+    assert min_width(AVX512, 65, 32) == 8
+    assert min_width(AVX2, 33, 32) == 8
+    assert min_width(AVX512, 200, 32) == 16  # too long for one row of accumulators
 
 
 def test_rows_that_share_sets_of_the_first_cache_are_few() -> None:
@@ -73,4 +73,4 @@ def test_steps_are_written_out_where_a_loop_takes_places_of_updates(
 ) -> None:
     target = Target(machine)
     tile = RegisterTile(rows, columns, target.lanes("float32"))
-    assert (steps_written_out(target, tile) > 1) is several
+    assert (reduction_unroll_factor(target, tile) > 1) is several

@@ -46,7 +46,7 @@ from blockwright.analysis.reduction.reducer_table import (
     make_reducer,
 )
 from blockwright.analysis.validate.atomics import (
-    atomic_misfit,
+    atomic_mismatch,
     is_atomic_update,
     updated_atomically,
 )
@@ -68,7 +68,7 @@ __all__ = [
     "align_rows",
     "aligned_strides",
     "alignments",
-    "atomic_misfit",
+    "atomic_mismatch",
     "block_access_regions",
     "block_pattern",
     "builtin_name",

@@ -101,7 +101,7 @@ class WorkerPool:
             worker = self._take()
             with contextlib.suppress(BuildError):
                 worker.run(job)
-            self._give_back([worker])
+            self._return_workers([worker])
 
         threading.Thread(target=begin, daemon=True).start()
 
@@ -143,7 +143,7 @@ class WorkerPool:
             for worker in busy:
                 worker.stop()
             raise
-        self._give_back(busy)
+        self._return_workers(busy)
         out: list[bytes] = []
         for result in results:
             if isinstance(result, BaseException):
@@ -184,7 +184,7 @@ class WorkerPool:
                 worker.stop()
         return _Worker()
 
-    def _give_back(self, workers: Sequence[_Worker]) -> None:
+    def _return_workers(self, workers: Sequence[_Worker]) -> None:
         with self._lock:
             self._idle.extend(workers)
 

@@ -441,11 +441,11 @@ def _without(form: StridedIndex, loops: set[LoopNode]) -> StridedIndex:
     return StridedIndex(form.base, {k: s for k, s in form.steps.items() if k not in loops})
 
 
-def _span(forms: list[StridedIndex], most: float) -> float:
+def _span(forms: list[StridedIndex], limit: float) -> float:
     """Number of elements accessed along a dimension."""
     if any(form.scattered for form in forms):
-        return most
-    return min(most, max(f.high() for f in forms) - min(f.low() for f in forms) + 1)
+        return limit
+    return min(limit, max(f.high() for f in forms) - min(f.low() for f in forms) + 1)
 
 
 def _divisors(func: ir.PrimFunc) -> dict[ir.Var, set[int]]:

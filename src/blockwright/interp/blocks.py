@@ -12,7 +12,7 @@ from blockwright.interp.calls import CallGlobal, Run
 from blockwright.interp.combine import combined_axes
 from blockwright.interp.gpu.hardware import HardwareCompiler
 from blockwright.interp.gpu.kernels import copies_of
-from blockwright.interp.gpu.thread_block import Team
+from blockwright.interp.gpu.thread_block import ThreadBlock
 from blockwright.interp.lane_sizes import agreed, by_size
 from blockwright.interp.lanes import Env, Fn, RunState, compress, narrowed, same
 from blockwright.interp.memory import MemoryBlock, Pointer, TypedView, compact_strides
@@ -98,7 +98,7 @@ class BlockCompiler(HardwareCompiler):
                 span=buffer.span,
                 help="use smaller inputs",
             ) from None
-        team: Team | None = env[1].team
+        team: ThreadBlock | None = env[1].team
         if team is None or not buffer.scope.startswith("shared"):
             return fresh
         known = team.memory.setdefault(buffer, fresh)

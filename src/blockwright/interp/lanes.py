@@ -22,7 +22,7 @@ from blockwright.ir import ForKind, IRModule
 from blockwright.support import Diagnostic, InterpretError, Span
 
 if TYPE_CHECKING:
-    from blockwright.interp.gpu.thread_block import Team
+    from blockwright.interp.gpu.thread_block import ThreadBlock
 
 Env = list[Any]
 Fn = Callable[[Env], Any]
@@ -120,7 +120,7 @@ class RunState:
         self.random = np.random.default_rng(order) if isinstance(order, int) else None
         self.report = report
         self.levels: list[ParallelScope] = []
-        self.team: Team | None = None
+        self.team: ThreadBlock | None = None
         self.moment = 1
         self.sites: dict[int, Site] = {}
         self.next_id = 1

@@ -81,7 +81,7 @@ class Report:
         return "\n".join(lines)
 
 
-def bank_turns(threads: Array, first: Array, size: int) -> tuple[int, int]:
+def bank_conflict_cycles(threads: Array, first: Array, size: int) -> tuple[int, int]:
     """Requests and turns of one access, from each thread and its first byte in banked memory.
 
     Args:

@@ -230,14 +230,15 @@ def interpret(
     if _overlapping(func, arrays, written):
         state.vectorize = False  # lanes require distinct memory
     loaned = [
-        _Loan(b, a, b in fresh, b in written) for b, a in zip(compiled.buffers, arrays, strict=True)
+        _BorrowedArray(b, a, b in fresh, b in written)
+        for b, a in zip(compiled.buffers, arrays, strict=True)
     ]
     compiled.run(env, [loan.pointer for loan in loaned])
     for loan in loaned:
         loan.copy_back()
 
 
-class _Loan:
+class _BorrowedArray:
     """A caller's array as storage; a non-contiguous array is copied, and copied back."""
 
     def __init__(self, buffer: Buffer, array: Array, fresh: bool, written: bool) -> None:

@@ -211,9 +211,9 @@ class _Compact(Analysed):
             return node
         box = touched_box(accesses, buffer, self.analyzer)
         local = _locals(accesses)
-        most = _MOST_PADDED if buffer.scope == "global" else None
+        limit = _MOST_PADDED if buffer.scope == "global" else None
         ranges = [
-            _useful(rng, extent, self.analyzer, local, most)
+            _useful(rng, extent, self.analyzer, local, limit)
             for rng, extent in zip(box, buffer.shape, strict=True)
         ]
         if ranges and buffer.scope == "local":
@@ -245,12 +245,12 @@ def _locals(accesses: list[BufferAccess]) -> set[Var]:
 
 
 def _useful(
-    rng: Range, extent: Expr, analyzer: Analyzer, local: set[Var], most: int | None
+    rng: Range, extent: Expr, analyzer: Analyzer, local: set[Var], limit: int | None
 ) -> Range:
     """The touched range of one dimension, rounded up to a constant extent where one is known.
 
     Returns the full dimension where the range may exceed it, or depends on variables that are not
-    in scope at the allocation. `most` limits the extent that rounding up may produce.
+    in scope at the allocation. `limit` limits the extent that rounding up may produce.
     """
     whole = Range(const(0, extent.dtype), extent)
     if local & {*free_vars(rng.min), *free_vars(rng.extent)} or reads_memory(rng):
@@ -260,10 +260,10 @@ def _useful(
         # A data-dependent index may have any value of its type.
         return rng if analyzer.prove(E.LE(rng.extent, extent)) else whole
     if bound is None:
-        if most is not None and analyzer.prove_equal(rng.extent, extent):
+        if limit is not None and analyzer.prove_equal(rng.extent, extent):
             return whole
         high = largest(rng.extent, analyzer)
-        bound = high if high is not None and (most is None or high <= most) else None
+        bound = high if high is not None and (limit is None or high <= limit) else None
     if bound is None or bound <= 0:
         return rng if analyzer.prove(E.LE(rng.extent, extent)) else whole
     if full is not None and bound >= full:

@@ -144,7 +144,10 @@ class _Partition(Analysed, Statements):
         asked, known = ([], {}) if settled else self._digits(node)
         if known:
             self.cut[node.loop_var.name] = None
-            fast, slow = Instantiate(known, renew=False)(node.body), Instantiate({})(node.body)
+            fast, slow = (
+                Instantiate(known, fresh_definitions=False)(node.body),
+                Instantiate({})(node.body),
+            )
             return node.replace(
                 body=S.IfThenElse(reduce(E.And, asked), fast, slow) if asked else fast
             )
@@ -312,7 +315,7 @@ class _Partition(Analysed, Statements):
         for end in cuts.ends:
             middle = minimum(middle, end)
         middle = cast_to(self.analyzer.simplify(maximum(first, middle)), kind)
-        fast = Instantiate(cuts.settled, renew=False)(node.body)
+        fast = Instantiate(cuts.settled, fresh_definitions=False)(node.body)
         if node.kind is ForKind.PARALLEL:
             slow = Instantiate({})(node.body)
             inside: Expr = E.LT(node.loop_var, middle)

@@ -39,7 +39,7 @@ LOWERING: list[tuple[str, Pass]] = passes(
     "unroll.unroll_loops",
     "cpu.tail_specialization.specialize_tails",
     "cpu.clamp_masked_address.clamp_masked_reads",
-    "cpu.forward_masked_store.pass_on_tails",
+    "cpu.forward_masked_store.forward_masked_stores",
     "sizes.clamp_sizes",
     "widths.choose_widths",
     "finalize.finalize",

@@ -116,16 +116,16 @@ def stable_negation(condition: Expr) -> Expr:
 
 
 class Instantiate(Mutator):
-    """Copies a statement with variables replaced, constants folded and definitions renewed.
+    """Copies a statement with variables replaced, constants folded and fresh definitions.
 
-    With `renew`, loop variables, let variables and allocated buffers are renamed, so that copies of
-    a body can coexist in one function.
+    With `fresh_definitions`, loop variables, let variables and allocated buffers are renamed, so
+    that copies of a body can coexist in one function.
     """
 
-    def __init__(self, mapping: Mapping[Any, Node], *, renew: bool = True) -> None:
+    def __init__(self, mapping: Mapping[Any, Node], *, fresh_definitions: bool = True) -> None:
         super().__init__()
         self._memo.update(mapping)
-        self.renew = renew
+        self.fresh_definitions = fresh_definitions
 
     def rewrite_For(self, node: S.For) -> Stmt:
         self._fresh(node.loop_var)
@@ -148,11 +148,11 @@ class Instantiate(Mutator):
         return self.descend(node)
 
     def _fresh(self, var: Var) -> None:
-        if self.renew and var not in self._memo:
+        if self.fresh_definitions and var not in self._memo:
             self._memo[var] = Var(var.name, var.type)
 
     def _fresh_buffer(self, buffer: Buffer) -> None:
-        if self.renew and buffer not in self._memo:
+        if self.fresh_definitions and buffer not in self._memo:
             self._memo[buffer] = self.descend(buffer).replace(name=buffer.name)
 
     def rewrite_Buffer(self, node: Buffer) -> Buffer:

@@ -122,7 +122,7 @@ class _Simplify(Analysed):
             return no_op()
         early = jumps(node.body)  # keep such a loop as the target of its jumps
         if count == 1 and node.kind is not ForKind.THREAD_BINDING and not early:
-            return self(Instantiate({node.loop_var: low}, renew=False)(node.body))
+            return self(Instantiate({node.loop_var: low}, fresh_definitions=False)(node.body))
         with self.inside(node.loop_var, Range(low, extent)):
             body = self(node.body)
         if is_no_op(body):
@@ -155,7 +155,9 @@ class _Simplify(Analysed):
                 other = part.b if part.a is var else part.a
                 if self.analyzer.prove_equal(other, low):
                     kept = all_of(p for p in parts if p is not part)
-                    return Instantiate({var: low}, renew=False)(S.IfThenElse(kept, stmt.then_case))
+                    return Instantiate({var: low}, fresh_definitions=False)(
+                        S.IfThenElse(kept, stmt.then_case)
+                    )
         return None
 
     def _invariant(self, body: Stmt, var: Var) -> TypeGuard[S.IfThenElse]:
@@ -238,7 +240,7 @@ class _Simplify(Analysed):
         if self._lost_value(node.value, value):
             value = node.value  # keep a value from turning into an index
         if isinstance(value, (Var, IntImm, E.FloatImm)):
-            return self(Instantiate({node.var: value}, renew=False)(node.body))
+            return self(Instantiate({node.var: value}, fresh_definitions=False)(node.body))
         body = self(node.body)
         if is_no_op(body) and not has_effect(value):
             return body

@@ -89,7 +89,9 @@ class _Unroll(Mutator):
         copies: list[Stmt] = []
         for step in range(count):
             value = fold(E.Add, node.min, const(step, node.min.dtype))
-            copies.append(Instantiate({node.loop_var: value}, renew=step > 0)(node.body))
+            copies.append(
+                Instantiate({node.loop_var: value}, fresh_definitions=step > 0)(node.body)
+            )
         return sequence(copies) if copies else no_op()
 
 

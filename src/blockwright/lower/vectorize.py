@@ -164,9 +164,9 @@ class _Loops(Analysed):
         start = fold(E.Add, node.min, fold(E.Mul, outer, const(lanes, kind)))
         zero = const(0, kind)
 
-        def vector(base: Expr, lanes: int, var: Var, renew: bool) -> Stmt:
+        def vector(base: Expr, lanes: int, var: Var, fresh_definitions: bool) -> Stmt:
             mapping = {node.loop_var: fold(E.Add, base, var)}
-            body = Instantiate(mapping, renew=renew)(node.body)
+            body = Instantiate(mapping, fresh_definitions=fresh_definitions)(node.body)
             return For(var, zero, const(lanes, kind), ForKind.VECTORIZED, body)
 
         main = For(

@@ -1,6 +1,6 @@
 """Scaled dot-product attention as a sequence of blocks, which strategies fuse and tile.
 
-With `keys_at_once`, keys are processed in blocks of that many (split-KV attention), each with its
+With `kv_block`, keys are processed in blocks of that many (split-KV attention), each with its
 own softmax. Partial results are rescaled to the global maximum and added:
 
     M1[c] = max S[c, :];  P = exp(S - M1[c]);  L1[c] = sum P;  O1[c] = P V
@@ -43,7 +43,7 @@ from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, dims_tex
 from blockwright.ops.samples import bools, floats, values
 from blockwright.script.compute import Program, Tensor
 
-_ATTRS: dict[str, Any] = {"scale": None, "is_causal": False, "keys_at_once": None}
+_ATTRS: dict[str, Any] = {"scale": None, "is_causal": False, "kv_block": None}
 _AXES = ("b", "h", "q", "k")
 
 
@@ -66,11 +66,11 @@ def _check_pieces(ctx: OpContext, keys: ir.Expr, piece: Any) -> None:
         return
     length = ir.const_int(keys)
     if isinstance(piece, bool) or not isinstance(piece, int) or piece < 1:
-        raise ctx.error(f"keys_at_once={piece!r} is not a positive number of keys")
+        raise ctx.error(f"kv_block={piece!r} is not a positive number of keys")
     if length is None or length % piece != 0 or length == piece:
         raise ctx.error(
             f"{dims_text(keys)} keys cannot be split into several blocks of {piece}; omit "
-            "keys_at_once, or use a proper divisor of the number of keys"
+            "kv_block, or use a proper divisor of the number of keys"
         )
 
 
@@ -104,7 +104,7 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     ctx.require_equal(k.shape[1], v.shape[1], "key and value heads differ")
     ctx.require_equal(k.shape[2], v.shape[2], "key and value lengths differ")
     _group(ctx, q.shape[1], k.shape[1])
-    _check_pieces(ctx, k.shape[2], attrs["keys_at_once"])
+    _check_pieces(ctx, k.shape[2], attrs["kv_block"])
     return result(matches, (*q.shape[:3], v.shape[3]), dtype)
 
 
@@ -140,7 +140,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     keys, rows = k.shape[2], (batch, heads, length)
     group = _group(ctx, heads, k.shape[1])
     scale = _scale(attrs, size, inner)
-    piece = attrs["keys_at_once"]
+    piece = attrs["kv_block"]
     # Keys have one axis, or two: key block and position in the block.
     pieces = () if piece is None else (ir.floordiv(keys, piece),)
     each = keys if piece is None else ir.const(piece, "int64")
@@ -242,7 +242,7 @@ def _oracle(
     *,
     scale: Any,
     is_causal: bool,
-    keys_at_once: int | None,
+    kv_block: int | None,
 ) -> Array:
     group = q.shape[1] // k.shape[1]
     wide_k, wide_v = (np.repeat(wide(t), group, axis=1) for t in (k, v))
@@ -293,9 +293,9 @@ ROWS: tuple[OpRow, ...] = (
                 floats(2, 1, 6, 4),
                 floats(2, 1, 6, 3),
                 bools(5, 6),
-                keys_at_once=2,
+                kv_block=2,
             ),
-            _case(*(floats(1, 2, 6, 3),) * 3, is_causal=True, keys_at_once=3),
+            _case(*(floats(1, 2, 6, 3),) * 3, is_causal=True, kv_block=3),
             _case(*(floats(1, 2, 3, 4, dtype="float16"),) * 3, tolerance=4.0, absolute=1e-3),
         ),
         "softmax(q · kᵀ · scale + mask) · v for (batch, heads, length, size) tensors.",

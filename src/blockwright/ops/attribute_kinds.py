@@ -114,7 +114,7 @@ _KINDS: dict[str, _Kind] = {
     **dict.fromkeys(("begin", "end", "k", "repeats"), _SIZE),
     **dict.fromkeys(("ceil_mode", "center", "count_include_pad", "from_end", "is_causal",
                      "keepdims", "scale"), _FLAG),
-    **dict.fromkeys(("channel_axis", "groups", "keys_at_once", "num_groups", "start", "step",
+    **dict.fromkeys(("channel_axis", "groups", "kv_block", "num_groups", "start", "step",
                      "winograd"), _INT),
     **dict.fromkeys(("axes", "axis", "dilation", "output_padding", "padding", "pool_size",
                      "strides"), _INTS),

@@ -101,13 +101,15 @@ def in_order(layout: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(values[letter] for letter in layout)
 
 
-def numbers(ctx: OpContext, name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
+def numbers(
+    ctx: OpContext, name: str, value: Any, rank: int, minimum_value: int
+) -> tuple[int, ...]:
     """An attribute with one number per spatial axis; a single number applies to all axes."""
     given = (value,) if isinstance(value, int) else tuple(cast("Sequence[Any]", value))
     if len(given) == 1:
         given *= rank
-    if len(given) != rank or not all(isinstance(v, int) and v >= least for v in given):
-        raise ctx.error(f"{name}={value!r} must be {rank} numbers of at least {least}")
+    if len(given) != rank or not all(isinstance(v, int) and v >= minimum_value for v in given):
+        raise ctx.error(f"{name}={value!r} must be {rank} numbers of at least {minimum_value}")
     return given
 
 

@@ -44,7 +44,7 @@ class Affine(msgspec.Struct, frozen=True):
 
 
 @graph_pass
-def fold_scales(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+def fold_affine(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Fold per-channel constants into the preceding constant weights."""
     return map_graph_functions(module, lambda name, function: _Folder(function).run())
 

@@ -187,7 +187,7 @@ def _without(
 
 
 @graph_pass
-def lift_packing(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+def hoist_weight_prepack(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Split kernels whose packed parameters are constants in every call."""
     constant = constant_positions(module)
     table = ProgramTable(module)

@@ -22,13 +22,13 @@ STAGES: tuple[Stage, ...] = (
             "normalize.normalize",
             "drop_marks.drop_marks",
             "add_roots.add_roots",
-            "fold_affine.fold_scales",
+            "fold_affine.fold_affine",
             "hoist_slices.hoist_slices",
             "layout.channels_last.channels_last",
             "simplify_graph.eliminate_common",
             "simplify_graph.eliminate_dead",
             "select.choose_winograd.choose_winograd",
-            "select.choose_split_kv.choose_key_pieces",
+            "select.choose_split_kv.choose_split_kv",
             "legalize.legalize",
             "fold_constants.fold_constants",
         ),
@@ -37,7 +37,7 @@ STAGES: tuple[Stage, ...] = (
         "CrossLevelDynShapeAwareOperatorFusion",
         passes(
             "fusion.annotate_patterns.annotate_patterns",
-            "fusion.duplicate_data_movement.repeat_movement",
+            "fusion.duplicate_data_movement.duplicate_data_movement",
             "fusion.fuse_ops.fuse_ops",
             "fusion.fuse_tir.fuse_tir",
         ),
@@ -46,7 +46,7 @@ STAGES: tuple[Stage, ...] = (
     (
         "CrossLevelTensorProgramWorkspaceLift",
         passes(
-            "hoist_weight_prepack.lift_packing",
+            "hoist_weight_prepack.hoist_weight_prepack",
             "fold_constants.fold_constants as fold_packing",
         ),
     ),

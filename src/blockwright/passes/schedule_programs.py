@@ -9,9 +9,9 @@ and the defect can be reported. If the best schedule depends on sizes, a strateg
 versions, and each call selects one (`strategies.multiversion`).
 
 Strategies read three attributes. `tir.constant_params` lists the parameters that are constants in
-every call: packing them is free, because `lift_packing` moves it to compile time. Constants are
-not in the private caches at entry (`tir.outside_private_cache_params`) if one call of the module
-reads more of them than the second-level cache holds, and in no cache at all
+every call: packing them is free, because `hoist_weight_prepack` moves it to compile time. Constants
+are not in the private caches at entry (`tir.outside_private_cache_params`) if one call of the
+module reads more of them than the second-level cache holds, and in no cache at all
 (`tir.uncached_params`) if it reads more than the last-level cache holds.
 """
 

@@ -87,8 +87,8 @@ class NativeFunction(Uncopied):
         self.results, self.scalars = tuple(results), dict(scalars)
         behind = range(len(parameters), len(parameters) + len(results))
         self.written = None if written is None else frozenset((*written, *behind))
-        least = 0 if self.written is None else min(self.written, default=sys.maxsize)
-        self._least_written = least  # the lowest position of an argument that is written
+        minimum = 0 if self.written is None else min(self.written, default=sys.maxsize)
+        self._least_written = minimum  # the lowest position of an argument that is written
         self.copies = 0
 
     def __repr__(self) -> str:

@@ -90,7 +90,7 @@ class _Reserve:
                 return None
             self._taken += whole
         array = self._pages.at(start, size)
-        weakref.finalize(array, _give_back, array.ctypes.data, whole).atexit = False
+        weakref.finalize(array, _release_pages, array.ctypes.data, whole).atexit = False
         return array
 
     def holds(self, array: NDArray[Any]) -> bool:
@@ -101,7 +101,7 @@ class _Reserve:
         with self._lock:
             used, self._taken = self._taken, self._size
         self._thread.join()
-        _give_back(self._address + used, self._size - used)
+        _release_pages(self._address + used, self._size - used)
         if used:
             _protect(self._address, used)
 
@@ -177,7 +177,7 @@ def _protect(address: int, size: int) -> None:
         raise ArtefactError(f"constants cannot be made read-only: {reason}", code="BW806")
 
 
-def _give_back(address: int, size: int) -> None:
+def _release_pages(address: int, size: int) -> None:
     """Release whole pages whose contents are no longer needed."""
     _system.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 

@@ -21,7 +21,7 @@ from blockwright.analysis.canonical.own_reads import without_own_reads
 from blockwright.analysis.validate.well_formed import check_well_formed, find_problems
 from blockwright.schedule.apply_step import applied
 from blockwright.schedule.engine.complete_arguments import completed
-from blockwright.schedule.engine.fresh_copy import renewed
+from blockwright.schedule.engine.fresh_copy import with_fresh_definitions
 from blockwright.schedule.engine.handle import (
     BlockRV,
     ExprRV,
@@ -92,7 +92,9 @@ class Session:
         self, functions: dict[str, ir.PrimFunc], verify: Verify = "check", seed: int | None = 0
     ) -> None:
         self.functions = {
-            name: fold_allocations(plain_memory(without_own_reads(renewed(function))))
+            name: fold_allocations(
+                plain_memory(without_own_reads(with_fresh_definitions(function)))
+            )
             for name, function in functions.items()
         }
         for function in self.functions.values() if verify != "check" else ():
@@ -137,7 +139,7 @@ class Session:
         function = self._function_of(record)
         state = self.state(function, record.path())
         try:
-            record, step = deep(self._worked_out)(record, state)
+            record, step = deep(self._computed)(record, state)
         except ScheduleError as error:
             named = self._with_origins(error, function)
             raise named.with_traceback(error.__traceback__) from error.__cause__
@@ -147,7 +149,7 @@ class Session:
         self.steps.append(Instruction(record, outputs, self._call))
         return outputs
 
-    def _worked_out(self, record: Primitive, state: StepState) -> tuple[Primitive, StepResult]:
+    def _computed(self, record: Primitive, state: StepState) -> tuple[Primitive, StepResult]:
         """Complete the record and compute its result, without changing the session."""
         record = completed(record, state)
         return record, applied(resolved(record, self.number), state)

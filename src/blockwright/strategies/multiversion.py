@@ -6,7 +6,7 @@ After:   f:  W_packed = W
              else:     out = … otherwise
 
 Statements that only pack a parameter, and are equal in all versions, run once, before the branch;
-`lift_packing` finds them there.
+`hoist_weight_prepack` finds them there.
 """
 
 from __future__ import annotations

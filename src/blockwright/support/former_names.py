@@ -1,9 +1,10 @@
-"""Former names of options, strategies and annotations that are still accepted."""
+"""Former names of options, strategies, operator attributes and annotations that are accepted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 FORMER_OPTIONS: Mapping[str, str] = MappingProxyType({"disabled_rules": "disabled_strategies"})
 
@@ -17,6 +18,11 @@ FORMER_STRATEGIES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+FORMER_ATTRIBUTES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {("attention", "keys_at_once"): "kv_block"}
+)
+"""Attributes of operators, by operator and former name."""
+
 FORMER_ANNOTATIONS: Mapping[str, str] = MappingProxyType(
     {
         "own_registers": "register_pressure",
@@ -28,3 +34,8 @@ FORMER_ANNOTATIONS: Mapping[str, str] = MappingProxyType(
         "write_ahead": "prefetch_write",
     }
 )
+
+
+def current_attributes(operator: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a call with former names replaced by current ones."""
+    return {FORMER_ATTRIBUTES.get((operator, key), key): v for key, v in attributes.items()}

@@ -1,6 +1,6 @@
 """Loading the members of a package: from a list of names, or one per file.
 
-A list names its members (`"fold_affine.fold_scales"`) instead of importing them, so that adding one
+A list names its members (`"fold_affine.fold_affine"`) instead of importing them, so that adding one
 takes one line. The type of a member is checked where it is defined: a pass by its decorator, an
 operator row and a strategy by their constructors.
 """

@@ -21,10 +21,10 @@ def atomic_problem(call: ir.Call) -> str | None:
         return f"{call.op} takes one element of {place.buffer.name}, not a vector"
     if value.dtype is not held:
         return f"{call.op} combines a {value.dtype} with an element of {held}"
-    return atomic_misfit(call.op, held) or _unshared(call, place.buffer)
+    return atomic_mismatch(call.op, held) or _unshared(call, place.buffer)
 
 
-def atomic_misfit(name: str, dtype: ir.DType) -> str | None:
+def atomic_mismatch(name: str, dtype: ir.DType) -> str | None:
     """Why elements of a type do not support an atomic operation; None if they do."""
     logical = name in ("atomic_and", "atomic_or")
     if dtype.is_handle or dtype.lanes > 1 or (dtype.is_int and dtype.bits < 8):

@@ -118,8 +118,11 @@ def _equal(a: ThreadAxis, b: ThreadAxis, analyzer: Analyzer) -> bool:
 # ------------------------------------------------------------------------------------ sizes
 def _sizes(kernel: KernelLaunch, limits: LaunchLimits, analyzer: Analyzer) -> Iterator[Violation]:
     threads = 1
-    for tags, most, known in ((THREAD_AXES, limits.block, True), (BLOCK_AXES, limits.grid, False)):
-        for tag, limit in zip(tags, most, strict=True):
+    for tags, limits_of_tags, known in (
+        (THREAD_AXES, limits.block, True),
+        (BLOCK_AXES, limits.grid, False),
+    ):
+        for tag, limit in zip(tags, limits_of_tags, strict=True):
             extent = kernel.extent(tag)
             if extent is None:
                 continue

@@ -222,7 +222,7 @@ def _loop(node: Any, types: Types) -> str | None:
     return None
 
 
-def buffer_misfit(buffer: ir.Buffer) -> str | None:
+def buffer_mismatch(buffer: ir.Buffer) -> str | None:
     """Why the extents or strides of a buffer are invalid; None if they are valid."""
     if buffer.strides and len(buffer.strides) != buffer.ndim:
         return (

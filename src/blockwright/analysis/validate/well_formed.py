@@ -23,7 +23,7 @@ from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.sizes import divides_by_zero
 from blockwright.analysis.validate.atomics import atomic_problem
 from blockwright.analysis.validate.lane_counts import lane_problem
-from blockwright.analysis.validate.operands import Types, buffer_misfit, extent_problems
+from blockwright.analysis.validate.operands import Types, buffer_mismatch, extent_problems
 from blockwright.analysis.validate.own_elements import layout_problem
 from blockwright.analysis.validate.signatures import unstated
 from blockwright.arith import Analyzer
@@ -281,7 +281,7 @@ class _Checker:
         """Check that extents divide by no 0, and that a constant byte size fits 63 bits."""
         if any(map(divides_by_zero, buffer.shape)):
             self.report("BW250", f"an extent of buffer {buffer.name} divides by 0", buffer)
-        wrong = buffer_misfit(buffer)
+        wrong = buffer_mismatch(buffer)
         if wrong is not None:
             self.report("BW260", wrong, buffer)
             return

@@ -187,7 +187,7 @@ def _contiguous(
     e, lanes = c.e, lanes_of(type_)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
-    _fetch(c, buffer, nontemporal.fetch_ahead(c.context, buffer, base))
+    _fetch(c, buffer, nontemporal.prefetch_for_load(c.context, buffer, base))
     if mask is None:
         result = e.load(type_, pointer, align)
     elif _in_register(buffer, ramp):
@@ -381,7 +381,7 @@ def _store_contiguous(
         mask = None if mask is None else _reverse(e, mask)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
-    _fetch(c, buffer, nontemporal.fetch_written(c.context, buffer, base))
+    _fetch(c, buffer, nontemporal.prefetch_for_store(c.context, buffer, base))
     if mask is not None and _in_register(buffer, ramp):
         value, mask = e.select(mask, value, e.load(value.type, pointer, align)), None
     if mask is None:

@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True):
     vector_bits: int = 0
 
 
-class Ahead(msgspec.Struct):
+class Prefetch(msgspec.Struct):
     """Prefetch state: accesses whose cache lines are prefetched for a later loop iteration.
 
     Attributes:
@@ -64,7 +64,7 @@ class Ahead(msgspec.Struct):
     )
 
 
-class SharedAhead(msgspec.Struct):
+class SharedPrefetch(msgspec.Struct):
     """Prefetch state: loads repeated by a loop, prefetched for a later outer iteration.
 
     Attributes:
@@ -117,9 +117,9 @@ class FunctionContext:
         default_factory=dict[BufferStore, "Shifted"]
     )
     loops: list[Var] = dataclasses.field(default_factory=list[Var])
-    ahead: Ahead | None = None
-    shared: SharedAhead | None = None
-    written: Ahead | None = None
+    ahead: Prefetch | None = None
+    shared: SharedPrefetch | None = None
+    written: Prefetch | None = None
 
     @property
     def module(self) -> ModuleEmitter:

@@ -20,7 +20,7 @@ import msgspec
 
 from blockwright.arith import simplify
 from blockwright.codegen.llvm import scratch_plan
-from blockwright.codegen.llvm.context import Ahead, FunctionContext, SharedAhead
+from blockwright.codegen.llvm.context import FunctionContext, Prefetch, SharedPrefetch
 from blockwright.codegen.llvm.values import Value, int_const, nbytes_of
 from blockwright.ir import (
     Add,
@@ -112,7 +112,7 @@ def asks_for_registers(loop: For) -> bool:
 
 
 @contextmanager
-def reading_ahead(context: FunctionContext, loop: For) -> Generator[None]:
+def prefetching(context: FunctionContext, loop: For) -> Generator[None]:
     """Set up prefetching in the body of a loop that is annotated for it.
 
     `context.loops` holds the variables of enclosing loops, outermost first; prefetch distances
@@ -128,13 +128,15 @@ def reading_ahead(context: FunctionContext, loop: For) -> Generator[None]:
         }
         known = {var: length for var, length in lengths.items() if length}
         distance = _number(loop, PREFETCH_SHARED)
-        context.shared = SharedAhead(context.loops[-1], distance, loop.loop_var, loop.extent, known)
+        context.shared = SharedPrefetch(
+            context.loops[-1], distance, loop.loop_var, loop.extent, known
+        )
     if PREFETCH_READ in loop.annotations and context.loops:
         loads = (n for n in collect(loop.body, BufferLoad) if uses_var(n, context.loops[-1]))
         loaded = frozenset(_place(n.buffer, _first(n.indices[-1])) for n in loads)
-        context.ahead = Ahead(context.loops[-1], _number(loop, PREFETCH_READ), loaded)
+        context.ahead = Prefetch(context.loops[-1], _number(loop, PREFETCH_READ), loaded)
     if PREFETCH_WRITE in loop.annotations and context.loops:
-        context.written = Ahead(context.loops[-1], _number(loop, PREFETCH_WRITE))
+        context.written = Prefetch(context.loops[-1], _number(loop, PREFETCH_WRITE))
     context.loops.append(loop.loop_var)
     yield
     context.loops.pop()
@@ -145,7 +147,7 @@ def _from_zero(loop: For) -> bool:
     return const_int(loop.min) == 0
 
 
-def fetch_ahead(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+def prefetch_for_load(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     """Indices to prefetch at a load, one per cache line. Empty when the line is loaded by the
     current iteration or already prefetched."""
     if context.shared is not None:
@@ -155,12 +157,12 @@ def fetch_ahead(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequen
     return _later(context.ahead, buffer, index)
 
 
-def fetch_written(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+def prefetch_for_store(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     """Indices to prefetch at a store, because later iterations write them."""
     return _later(context.written, buffer, index)
 
 
-def _later(ahead: Ahead | None, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+def _later(ahead: Prefetch | None, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     if ahead is None or not ahead.distance or buffer.scope not in ("", "global"):
         return ()
     if not uses_var(index, ahead.var):
@@ -178,7 +180,7 @@ def _later(ahead: Ahead | None, buffer: Buffer, index: Expr) -> Sequence[Expr]:
 
 
 def _share(
-    context: FunctionContext, shared: SharedAhead, buffer: Buffer, index: Expr
+    context: FunctionContext, shared: SharedPrefetch, buffer: Buffer, index: Expr
 ) -> Sequence[Expr]:
     """The lines that this iteration prefetches: its share of the lines that `index` covers."""
     inner = context.loops[-1]
@@ -217,13 +219,13 @@ def _place(buffer: Buffer, index: Expr) -> tuple[Buffer, str, int]:
     return buffer, repr(moved), still
 
 
-def _large(buffer: Buffer, least: int) -> bool:
+def _large(buffer: Buffer, minimum: int) -> bool:
     """Whether the buffer has at least, or may have, the given number of bytes."""
     size = scratch_plan.constant_bytes(buffer)
-    return size is None or size >= least
+    return size is None or size >= minimum
 
 
-def _fits(compiler: StmtEmitter, buffers: list[Buffer], least: int) -> Value | None:
+def _fits(compiler: StmtEmitter, buffers: list[Buffer], minimum: int) -> Value | None:
     """Whether all buffers are line-aligned and large enough; None when that is known to hold."""
     e, context = compiler.e, compiler.context
     tests: list[Value] = []
@@ -235,7 +237,7 @@ def _fits(compiler: StmtEmitter, buffers: list[Buffer], least: int) -> Value | N
             tests.append(e.compare("eq", rest, int_const(0)))
         if scratch_plan.constant_bytes(buffer) is None:
             size = compiler.expressions.value(scratch_plan.byte_count(buffer))
-            tests.append(e.compare("sge", size, int_const(least)))
+            tests.append(e.compare("sge", size, int_const(minimum)))
     result: Value | None = None
     for test in tests:
         result = test if result is None else e.binary("and", result, test)

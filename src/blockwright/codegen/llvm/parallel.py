@@ -99,7 +99,7 @@ def _emit_body(
             inner.variables[loop.loop_var] = index
             inner.loop_depths.append(len(inner.cleanups))
             jumps = e.loops.pop()  # break and continue must not target this loop
-            with nontemporal.reading_ahead(inner, loop):
+            with nontemporal.prefetching(inner, loop):
                 compiler.run(loop.body)
             e.loops.append(jumps)
             inner.loop_depths.pop()

@@ -230,7 +230,7 @@ class StmtEmitter:
             self.context.variables[stmt.loop_var] = index
             self.context.loop_depths.append(len(self.context.cleanups))
             with (
-                nontemporal.reading_ahead(self.context, stmt),
+                nontemporal.prefetching(self.context, stmt),
                 nontemporal_unaligned.moving(self.context, rows, index, low),
             ):
                 self.run(stmt.body)

@@ -70,10 +70,10 @@ class Copies:
         self.open.append(copy)
         _mark(copy, copy.waiting, 1)
 
-    def ended(self, threads: Array, most: int) -> list[tuple[Copy, Array]]:
-        """Complete the copies of threads that allow `most` groups in flight; return them."""
+    def ended(self, threads: Array, upper_limit: int) -> list[tuple[Copy, Array]]:
+        """Complete the copies of threads that allow `upper_limit` groups in flight; return them."""
         limit = np.full(int(threads.max(initial=0)) + 1, -1)
-        limit[threads] = self.groups(threads) - 1 - most
+        limit[threads] = self.groups(threads) - 1 - upper_limit
 
         def which(copy: Copy) -> Array:
             return _below(copy, limit) & (not copy.bulk)

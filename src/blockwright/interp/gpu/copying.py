@@ -7,7 +7,7 @@ import numpy as np
 from blockwright.interp.calls import CallCompiler
 from blockwright.interp.gpu.asynchronous import Barrier, Copy
 from blockwright.interp.gpu.place import AddressedMemory, constant_of
-from blockwright.interp.gpu.thread_block import Team
+from blockwright.interp.gpu.thread_block import ThreadBlock
 from blockwright.interp.lanes import Env, Fn, Site, compress
 from blockwright.ir import Call
 
@@ -29,7 +29,7 @@ class CopyCompiler(CallCompiler):
         steps = np.arange(nbytes // size)
 
         def copy(env: Env) -> int:
-            team: Team = env[1].team
+            team: ThreadBlock = env[1].team
             where, origin = (p.at(env)[:, None] + steps for p in (to, source))
             target, view = to.view(env, site, where), env[source.slot]
             for place, first in ((target, where), (view, origin)):
@@ -87,7 +87,7 @@ class CopyCompiler(CallCompiler):
         largest = constant_of(expr, 0)
 
         def wait(env: Env) -> int:
-            team: Team = env[1].team
+            team: ThreadBlock = env[1].team
             team.land(env, team.copies.ended(env[2], largest))
             return 0
 
@@ -98,7 +98,7 @@ class CopyCompiler(CallCompiler):
         return lambda env: 0
 
     def _barrier_of(self, env: Env, site: Site, number: Fn) -> Barrier:
-        team: Team = env[1].team
+        team: ThreadBlock = env[1].team
         at = np.unique(np.asarray(number(env)))
         if len(at) > 1:
             raise site.error(
@@ -125,7 +125,7 @@ class CopyCompiler(CallCompiler):
         site = self.site(expr)
 
         def expect(env: Env) -> int:
-            team: Team = env[1].team
+            team: ThreadBlock = env[1].team
             team.settle()
             for at in np.unique(np.asarray(number(env))).tolist():
                 begun = int(env[2][0]), team.clock.now, site
@@ -140,7 +140,7 @@ class CopyCompiler(CallCompiler):
         nbytes = constant_of(expr, 1) if expr.op.endswith("_tx") else 0
 
         def arrive(env: Env) -> int:
-            team: Team = env[1].team
+            team: ThreadBlock = env[1].team
             barrier = self._barrier_of(env, site, number)
             team.settle()
             team.branches.news += 1
@@ -158,7 +158,7 @@ class CopyCompiler(CallCompiler):
         number, site = self.index(expr.args[0]), self.site(expr)
 
         def attach(env: Env) -> int:
-            team: Team = env[1].team
+            team: ThreadBlock = env[1].team
             barrier = self._barrier_of(env, site, number)
             barrier.current.copies += team.copies.arriving(env[2])
             return 0
@@ -173,7 +173,7 @@ class CopyCompiler(CallCompiler):
         number, site = self.index(expr.args[0]), self.site(expr)
 
         def wait(env: Env) -> int:
-            team: Team = env[1].team
+            team: ThreadBlock = env[1].team
             barrier = self._barrier_of(env, site, number)
             while not barrier.over(env[2]).all() and team.branches.wait():
                 pass

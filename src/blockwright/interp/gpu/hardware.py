@@ -14,7 +14,7 @@ import numpy as np
 from blockwright.interp.gpu.copying import CopyCompiler
 from blockwright.interp.gpu.matrices import MatrixCompiler
 from blockwright.interp.gpu.place import constant_of, text
-from blockwright.interp.gpu.thread_block import Team
+from blockwright.interp.gpu.thread_block import ThreadBlock
 from blockwright.interp.gpu.warp import Absent, WarpLanes
 from blockwright.interp.lanes import Env, Fn, Site
 from blockwright.ir import Call
@@ -127,7 +127,7 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
 
 
 def _lanes(env: Env) -> WarpLanes:
-    team: Team = env[1].team
+    team: ThreadBlock = env[1].team
     return WarpLanes(team.warp[env[2]], team.lane[env[2]], team.existing)
 
 

@@ -22,7 +22,7 @@ from blockwright.analysis.kernels import BLOCK_AXES, VIRTUAL_AXES
 from blockwright.interp.blocks import BlockCompiler
 from blockwright.interp.calls import CallGlobal, Run
 from blockwright.interp.gpu.kernels import Launch, axis_key, leaves_in
-from blockwright.interp.gpu.thread_block import Team
+from blockwright.interp.gpu.thread_block import ThreadBlock
 from blockwright.interp.lanes import CompiledLoop, Env, Fn, RunState, compress, run_loop
 from blockwright.ir import Block, For, SeqStmt, Stmt
 from blockwright.ir.annotations import LAUNCH_THREAD
@@ -80,7 +80,9 @@ class LaunchCompiler(BlockCompiler):
             state: RunState = env[1]
             if state.team is not None or env[0] is not None:
                 raise site.error(env, "BW757", "a kernel is launched inside another")
-            team = Team({key: max(0, int(fn(env))) for key, fn in sizes.items()}, state.moment)
+            team = ThreadBlock(
+                {key: max(0, int(fn(env))) for key, fn in sizes.items()}, state.moment
+            )
             if team.count == 0:
                 return
             state.team, inner = team, list(env)
@@ -185,7 +187,7 @@ class LaunchCompiler(BlockCompiler):
 
 def _wait_for(rivals: frozenset[Block]) -> Run:
     def wait(env: Env) -> None:
-        team: Team = env[1].team
+        team: ThreadBlock = env[1].team
         if not team.ran.isdisjoint(rivals):
             team.meet(env)
 

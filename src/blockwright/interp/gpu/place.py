@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.interp.access import AccessCompiler, note, unwritten
-from blockwright.interp.gpu.thread_block import Team
+from blockwright.interp.gpu.thread_block import ThreadBlock
 from blockwright.interp.gpu.warp import WARP
 from blockwright.interp.lanes import Env, Fn, Site, compress, pick
 from blockwright.interp.memory import TypedView
@@ -105,7 +105,7 @@ def constant_of(expr: Call, position: int) -> int:
 
 def warps(env: Env, site: Site, name: str) -> int:
     """The number of active warps; an error unless all of their threads are active."""
-    team: Team = env[1].team
+    team: ThreadBlock = env[1].team
     threads = env[2]
     whole = len(threads) % WARP == 0
     if whole:

@@ -11,14 +11,14 @@ from blockwright.interp.gpu.divergence import Branches
 from blockwright.interp.gpu.vector_clock import Clock, ThreadShadow
 from blockwright.interp.lanes import DID, Env, RunState, Site, pick, with_first
 from blockwright.interp.memory import MemoryBlock, Touch, TypedView, coordinates, granules
-from blockwright.interp.report import WARP, bank_turns
+from blockwright.interp.report import WARP, bank_conflict_cycles
 from blockwright.ir import Block, Buffer
 from blockwright.support import Diagnostic, InterpretError
 
 Array = np.ndarray[Any, Any]
 
 
-class Team:
+class ThreadBlock:
     """All threads of a block, numbered along `threadIdx.x` first.
 
     Attributes:
@@ -269,7 +269,9 @@ class Team:
         first = places if places.ndim == 1 else places.min(axis=1)
         width = 1 if places.ndim == 1 else places.shape[1]
         row = report.row(site.number, name, how, site.span, site.block)
-        requests, turns = bank_turns(threads, first * view.size + view.phase, width * view.size)
+        requests, turns = bank_conflict_cycles(
+            threads, first * view.size + view.phase, width * view.size
+        )
         row.requests += requests
         row.turns += turns
 

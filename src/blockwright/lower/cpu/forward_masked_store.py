@@ -43,22 +43,22 @@ from blockwright.lower.rewrite import Scoped, Statements, sequence
 
 
 @lowering_pass
-def pass_on_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
+def forward_masked_stores(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Forward masked stores to loads in the next statement, through a register."""
-    return func.replace(body=_Tails()(func.body))
+    return func.replace(body=_ForwardMaskedStores()(func.body))
 
 
-class _Tails(Statements):
+class _ForwardMaskedStores(Statements):
     def rewrite_SeqStmt(self, node: SeqStmt) -> Stmt:
         done: list[Stmt] = []
         for stmt in reversed(node.seq):
             stmt = self(stmt)
-            passed = _passed_on(stmt, done[0]) if done else None
+            passed = _forwarded(stmt, done[0]) if done else None
             done = [stmt, *done] if passed is None else [passed, *done[1:]]
         return sequence(done)
 
 
-def _passed_on(store: Stmt, reader: Stmt) -> Stmt | None:
+def _forwarded(store: Stmt, reader: Stmt) -> Stmt | None:
     """Both statements with the stored value in a variable; None where forwarding does not apply."""
     if not isinstance(store, BufferStore) or not isinstance(reader, BufferStore):
         return None

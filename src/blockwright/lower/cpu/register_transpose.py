@@ -137,7 +137,9 @@ def _turned(loop: For, loads: Sequence[BufferLoad], analyzer: Analyzer) -> Stmt:
     for step in range(const_int(loop.extent) or 0):
         place = add(loop.min, const(step, loop.min.dtype))
         values = {load: vectors[step] for load, vectors in columns.items()}
-        stores.append(Instantiate({loop.loop_var: place, **values}, renew=step > 0)(loop.body))
+        stores.append(
+            Instantiate({loop.loop_var: place, **values}, fresh_definitions=step > 0)(loop.body)
+        )
     result = sequence([*(fill for _, fill in waiting), under_lets(lets, sequence(stores))])
     for buffer, _ in waiting:
         result = Allocate(buffer, result)
@@ -189,11 +191,11 @@ def _columns(
     while block < size:
         low = [k if not k & block else size + k - block for k in range(size)]
         high = [k + block if not k & block else size + k for k in range(size)]
-        turned = list(vectors)
+        transposed = list(vectors)
         for row in range(size):
             if not row & block:
                 pair = (vectors[row], vectors[row + block])
-                turned[row] = kept(Shuffle(pair, tuple(low)))
-                turned[row + block] = kept(Shuffle(pair, tuple(high)))
-        vectors, block = turned, 2 * block
+                transposed[row] = kept(Shuffle(pair, tuple(low)))
+                transposed[row + block] = kept(Shuffle(pair, tuple(high)))
+        vectors, block = transposed, 2 * block
     return vectors

@@ -41,14 +41,14 @@ def specialize_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
     Raises: BuildError BW636 where the annotation is not a positive number of rows.
     """
-    pass_ = _ShortTails(function_analyzer(func))
+    pass_ = _TailSpecializer(function_analyzer(func))
     body = pass_(func.body)
     for name in pass_.whole:
         context.note(f"loop {name} has no short tail: fewer rows than that are conditional")
     return func.replace(body=body)
 
 
-class _ShortTails(Statements):
+class _TailSpecializer(Statements):
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__()
         self.analyzer = analyzer

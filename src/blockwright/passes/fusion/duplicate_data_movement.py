@@ -37,7 +37,7 @@ from blockwright.passes.rewrite import (
 
 
 @graph_pass
-def repeat_movement(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+def duplicate_data_movement(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Duplicate data movement for each of its readers if fusion then removes it."""
     programs = {
         name: _Program(f) for name, f in module.functions.items() if isinstance(f, ir.PrimFunc)

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.analysis.access.tree import child_stmts
 
 
-class _Renew(ir.Mutator):
+class _FreshDefinitions(ir.Mutator):
     """Copies a statement with fresh loop variables, iterators, lets and allocated buffers."""
 
     def rewrite_Var(self, node: ir.Var) -> ir.Var:
@@ -50,10 +50,10 @@ class _Renew(ir.Mutator):
 
 def copied(stmt: ir.Stmt) -> Any:
     """A copy of a statement with fresh definitions; free variables are kept."""
-    return _Renew()(stmt)
+    return _FreshDefinitions()(stmt)
 
 
-def renewed(func: ir.PrimFunc) -> ir.PrimFunc:
+def with_fresh_definitions(func: ir.PrimFunc) -> ir.PrimFunc:
     """The function with unique definitions, even if one statement object occurs twice."""
     seen: set[int] = set()
     stack: list[ir.Stmt] = [func.body]
@@ -66,11 +66,11 @@ def renewed(func: ir.PrimFunc) -> ir.PrimFunc:
         stack.extend(child_stmts(node))
     if not shared:
         return func
-    return func.replace(body=_RenewEach()(func.body))
+    return func.replace(body=_FreshDefinitionsEach()(func.body))
 
 
-class _RenewEach(_Renew):
-    """As `_Renew`, but does not memoize statements: each occurrence gets its own definitions."""
+class _FreshDefinitionsEach(_FreshDefinitions):
+    """As `_FreshDefinitions`, with separate definitions for each occurrence of a statement."""
 
     def __call__(self, node: Any) -> Any:
         result = super().__call__(node)
@@ -81,7 +81,7 @@ class _RenewEach(_Renew):
 
 def copied_expr(expr: ir.Expr) -> ir.Expr:
     """A copy of an expression for a second use: let-bound variables are fresh."""
-    return _Renew()(expr) if ir.collect(expr, ir.Let) else expr
+    return _FreshDefinitions()(expr) if ir.collect(expr, ir.Let) else expr
 
 
 def with_own_lets(expr: ir.Expr) -> ir.Expr:

@@ -21,14 +21,14 @@ def why_not_injective(
     indices: tuple[ir.Expr, ...],
     domains: Mapping[ir.Var, ir.Range],
     analyzer: Analyzer,
-    most: int = 1 << 16,
+    limit: int = 1 << 16,
 ) -> str:
     """Why two points may have the same indices; empty if the map is provably injective.
 
-    If iterator-map analysis fails, all points are enumerated if there are at most `most`.
+    If iterator-map analysis fails, all points are enumerated if there are at most `limit`.
     """
     result = detect_iter_map(indices, domains, None, analyzer, "bijective", pad=True)
-    counted = None if result.ok else all_places(indices, domains, most)
+    counted = None if result.ok else all_places(indices, domains, limit)
     if counted is not None:
         places = np.stack([np.broadcast_to(c, counted[0].shape).ravel() for c in counted], axis=1)
         if len(np.unique(places, axis=0)) == len(places):
@@ -58,12 +58,12 @@ def spans(
 
 
 def all_places(
-    indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], most: int
+    indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], limit: int
 ) -> list[Array] | None:
     """The indices of every point; None for symbolic ranges or unsupported operations."""
     ranges = [(v, ir.const_int(r.min), ir.const_int(r.extent)) for v, r in domains.items()]
     sizes = [n for _, _, n in ranges if n is not None]
-    if len(sizes) < len(ranges) or not sizes or math.prod(sizes) > most:
+    if len(sizes) < len(ranges) or not sizes or math.prod(sizes) > limit:
         return None
     grids = np.meshgrid(*(np.arange(n) for n in sizes), indexing="ij")
     values = {v: grid + (low or 0) for (v, low, _), grid in zip(ranges, grids, strict=True)}

@@ -16,7 +16,7 @@ from blockwright.analysis.dataflow.dependences import Boxes, Conflict, conflicts
 from blockwright.schedule.engine.state import StepState
 
 
-def require_turns(
+def require_legal_interleaving(
     state: StepState,
     shared: StepState,
     groups: Sequence[Sequence[ir.Block]],

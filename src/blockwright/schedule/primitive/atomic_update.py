@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import NoReduction, atomic_misfit, find_update
+from blockwright.analysis import NoReduction, atomic_mismatch, find_update
 from blockwright.analysis.validate.atomics import takes_atomics
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
@@ -130,7 +130,7 @@ def _atomic(state: StepState, block: ir.Block) -> ir.Call:
             guilty=[block],
             help=_otherwise(state, block),
         )
-    problem = atomic_misfit(name, buffer.dtype)
+    problem = atomic_mismatch(name, buffer.dtype)
     if problem is not None:
         state.fail(
             problem,

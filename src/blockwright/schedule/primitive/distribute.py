@@ -16,7 +16,7 @@ from blockwright.schedule.legality.checks import (
     with_own_buffers,
 )
 from blockwright.schedule.legality.guards import require_lasting
-from blockwright.schedule.legality.interleaving import require_turns
+from blockwright.schedule.legality.interleaving import require_legal_interleaving
 
 
 class Distribute(Primitive, frozen=True, eq=False):
@@ -95,7 +95,7 @@ class Distribute(Primitive, frozen=True, eq=False):
         flow = state.flow_at(loop)
         for block in (b for group in groups for b in group):
             require_known_kind(state, flow, block)
-        require_turns(
+        require_legal_interleaving(
             state,
             state,
             groups,

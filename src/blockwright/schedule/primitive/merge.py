@@ -14,7 +14,7 @@ from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.legality.guards import require_lasting
-from blockwright.schedule.legality.interleaving import meet, require_turns
+from blockwright.schedule.legality.interleaving import meet, require_legal_interleaving
 from blockwright.schedule.legality.remedies import in_step
 from blockwright.schedule.rewrite.loops import simplified_bindings
 
@@ -105,7 +105,7 @@ class Merge(Primitive, frozen=True, eq=False):
         step = edit.finish(fresh[-1])
         after = state.following(step.func)
         merged_loops = [after.tree.loops[v] for v in fresh]
-        require_turns(state, after, blocks, merged_loops, edit.latest)
+        require_legal_interleaving(state, after, blocks, merged_loops, edit.latest)
         return step
 
 

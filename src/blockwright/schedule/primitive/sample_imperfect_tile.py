@@ -67,7 +67,7 @@ class SampleImperfectTile(Primitive, frozen=True, eq=False):
 
     def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
-        require_parts(state, self.n, least=2)
+        require_parts(state, self.n, minimum=2)
         if self.max_innermost_factor < 1:
             state.fail(
                 f"max_innermost_factor={self.max_innermost_factor} allows no factor",

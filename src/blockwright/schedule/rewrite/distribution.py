@@ -14,7 +14,7 @@ from blockwright.schedule.legality.checks import (
     require_only_blocks,
     require_plain_loop,
 )
-from blockwright.schedule.legality.interleaving import require_turns
+from blockwright.schedule.legality.interleaving import require_legal_interleaving
 
 
 def loose_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
@@ -47,7 +47,7 @@ def require_distributable(state: StepState, path: Sequence[ir.For]) -> None:
         flow = state.flow_at(outer)
         for block in (b for group in groups for b in group):
             require_known_kind(state, flow, block)
-        require_turns(
+        require_legal_interleaving(
             state,
             state,
             groups,

@@ -72,13 +72,13 @@ def constant_extent(state: StepState, loop: ir.For) -> int:
     return result
 
 
-def require_parts(state: StepState, parts: int, least: int = 1) -> None:
+def require_parts(state: StepState, parts: int, minimum: int = 1) -> None:
     """Require a number of factors that a tile can have."""
-    if not least <= parts <= MOST_LOOPS:
+    if not minimum <= parts <= MOST_LOOPS:
         state.fail(
             f"cannot sample a tile of {parts} factors",
             code="BW304",
-            help=f"request {least} to {MOST_LOOPS}",
+            help=f"request {minimum} to {MOST_LOOPS}",
         )
 
 

@@ -20,6 +20,7 @@ from blockwright.script.relax.infos import as_info, dimensions, scalar
 from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.script.tir.values import message_values
 from blockwright.support import ScriptError
+from blockwright.support.former_names import current_attributes
 from blockwright.support.kinds import require_kind
 
 _local = threading.local()
@@ -122,7 +123,8 @@ class OpName:
     def __call__(
         self, *args: Any, out_sinfo: Any = None, sinfo_args: Any = None, **attrs: Any
     ) -> GraphCall:
-        return graph_call(OpRef(self.op_name), args, attrs, out_sinfo, sinfo_args)
+        current = current_attributes(self.op_name, attrs)
+        return graph_call(OpRef(self.op_name), args, current, out_sinfo, sinfo_args)
 
 
 def graph_call(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
-    least_width,
+    min_width,
     register_tiles,
     speed_of_panels,
 )

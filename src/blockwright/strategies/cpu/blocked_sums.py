@@ -102,15 +102,15 @@ def _size(sch: Schedule, loop: LoopRV, long: bool) -> int:
     return (largest or _UNKNOWN) if long else 1
 
 
-def _even(size: int | None, most: int, step: int) -> int:
-    """A multiple of `step` up to `most` that divides a loop, and is at least a quarter of `most`.
+def _even(size: int | None, limit: int, step: int) -> int:
+    """A multiple of `step` up to `limit` that divides a loop, and is at least a quarter of `limit`.
 
-    Returns `most` if there is none.
+    Returns `limit` if there is none.
     """
     if size is None:
-        return most
-    lengths = range(most - most % step, max(most // 4, 1), -step)
-    return next((n for n in lengths if size % n == 0), most)
+        return limit
+    lengths = range(limit - limit % step, max(limit // 4, 1), -step)
+    return next((n for n in lengths if size % n == 0), limit)
 
 
 def long_sums(func: ir.PrimFunc, terms: int) -> ir.Expr | None:

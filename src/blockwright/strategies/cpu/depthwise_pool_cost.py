@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from blockwright.strategies.cpu.register_tiling import least_width
+from blockwright.strategies.cpu.register_tiling import min_width
 from blockwright.target import Target
 
 _UPDATES_PER_CYCLE = 2
@@ -223,7 +223,7 @@ def _lanes(target: Target, shape: WindowShape, bits: int) -> int:
         return lanes
     if shape.vector <= lanes:
         return shape.vector
-    half = least_width(target, lanes, bits)
+    half = min_width(target, lanes, bits)
     whole, halves = (math.ceil(shape.vector / n) * n for n in (lanes, half))
     return half if whole > _EMPTY * halves else lanes
 

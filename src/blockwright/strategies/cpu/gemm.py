@@ -290,7 +290,7 @@ def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
     else:
         passed = tiles * one.cost
     lowest = one.short_cost if one.short else one.cost
-    return ir.Max(passed, ir.const(one.least, passed.dtype)) if one.least > lowest else passed
+    return ir.Max(passed, ir.const(one.min_cost, passed.dtype)) if one.min_cost > lowest else passed
 
 
 def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:

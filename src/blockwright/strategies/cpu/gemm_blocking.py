@@ -25,7 +25,7 @@ from blockwright.cost import (
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     RowTile,
-    most_depth,
+    max_depth,
     panel_chunk,
     register_tiles,
     row_tiles,
@@ -64,7 +64,7 @@ class GemmShape(msgspec.Struct, frozen=True):
         uncached: whether B is in no cache at entry.
         outside_private_cache: whether B is in no private cache (L1, L2) at entry.
         packed: whether B is packed into panels at every call; otherwise it is packed already.
-        least, each: smallest value and a divisor of a symbolic m.
+        min_m, m_multiple: smallest value and a divisor of a symbolic m.
     """
 
     batch: int | None
@@ -77,8 +77,8 @@ class GemmShape(msgspec.Struct, frozen=True):
     uncached: bool = False
     outside_private_cache: bool = False
     packed: bool = False
-    least: int = 1
-    each: int = 1
+    min_m: int = 1
+    m_multiple: int = 1
 
 
 class GemmBlocking(msgspec.Struct, frozen=True):
@@ -132,15 +132,15 @@ def _tiles_within(target: Target, product: GemmShape) -> list[RegisterTile]:
     """Register tiles that are no higher than the result, the one with the best throughput first."""
     assert product.m is not None
     step = max(1, product.m_stride)
-    most = min(16, product.m)
-    return register_tiles(target, product.m, product.n, product.bits, step, most)
+    limit = min(16, product.m)
+    return register_tiles(target, product.m, product.n, product.bits, step, limit)
 
 
 def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
     """The register tile for a symbolic m, and other tiles for some of its values."""
     step = max(1, product.m_stride)
     return row_tiles(
-        target, product.least, product.n, product.bits, step, product.uncached, product.each
+        target, product.min_m, product.n, product.bits, step, product.uncached, product.m_multiple
     )
 
 
@@ -209,7 +209,7 @@ def _starts(target: Target, product: GemmShape, tile: RegisterTile) -> list[Gemm
         far = product.uncached or (
             product.outside_private_cache and size > target.cache(2).size // 2
         )
-        flat = product.least <= product.n
+        flat = product.min_m <= product.n
         return [banded if banded is not None and flat and (far or not near) else plain]
     moved = product.m * product.k * product.bits // 8
     few = moved <= target.cache(2).size // 2
@@ -239,7 +239,7 @@ def _in_even_tasks(
     Candidates are the start plan's task length and its repeated halves, scored on likely values of
     m.
     """
-    smallest = math.ceil(max(product.least, tile.rows) / product.each) * product.each
+    smallest = math.ceil(max(product.min_m, tile.rows) / product.m_multiple) * product.m_multiple
     seconds: dict[GemmBlocking, float] = {}
     tiles = start.row_tiles
     while tiles:
@@ -315,7 +315,7 @@ def _by_bands(target: Target, product: GemmShape, tile: RegisterTile) -> GemmBlo
     row = product.k * product.bits // 8
     row_tiles = max(1, target.cache(2).size // 2 // row // tile.rows)
     unknown = product.m is None
-    smallest = math.ceil(product.least / tile.rows) if unknown else rows
+    smallest = math.ceil(product.min_m / tile.rows) if unknown else rows
     if smallest > row_tiles:
         row_tiles = math.ceil(smallest / math.ceil(smallest / row_tiles))
     return GemmBlocking(row_tiles, _portion(share, share), rows_inside=True, bands=unknown)
@@ -389,7 +389,7 @@ def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmBlocki
         return GemmBlocking(row_tiles, panels)
     rows, columns = _tiles(product, tile)
     if product.m is None:
-        rows = math.ceil(product.least / tile.rows)
+        rows = math.ceil(product.min_m / tile.rows)
     else:
         row_tiles = min(row_tiles, rows)
     batch = product.batch or 1
@@ -400,7 +400,7 @@ def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmBlocki
     if product.m is None:
         # With a symbolic m, sums would be kept for all rows: no task has a part of its own.
         return GemmBlocking(row_tiles, panels)
-    largest = most_depth(target, tile, product.bits)
+    largest = max_depth(target, tile, product.bits)
     pieces = next((p for p in _cuts(product.k) if product.k // p <= largest), 1)
     return GemmBlocking(row_tiles, panels, product.k // pieces if pieces > 1 else None)
 

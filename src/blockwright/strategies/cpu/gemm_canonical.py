@@ -8,7 +8,7 @@ block `C[b, s, j] += A[b, s, k] * W[j, k]` goes through these steps, each a sche
 2. `pad_einsum`: pad m and n to whole tiles; rows beyond the end repeat the last one, columns are 0.
    Pad k with zeros to whole groups of a dot-product instruction
 3. `transform_layout`: pack W2 into panels [n / NR][k][NR], or [n / NR][k / g][NR][g] for groups of
-   g; `lift_packing` hoists packing to compile time when W is a constant
+   g; `hoist_weight_prepack` hoists packing to compile time when W is a constant
 4. `split`, `reorder`, `fuse`, `parallel`: panels of W stay in cache across row tiles
 5. accumulators and the A column of a step are in "local" scope, that is in registers
 6. `decompose_reduction`, `tensorize` of one register tile, epilogue per tile
@@ -104,7 +104,7 @@ def canonicalize(
 
     Batch axes are kept. The m axes are fused into one, and so are the n axes; reduction axes are
     fused as far as the left operand's address stays linear. A long reduction that does not divide
-    into pieces of the last of `pieces` is padded with zeros, so that `tile_pieces` can split it.
+    into parts of the last of `pieces` is padded with zeros for `tile_partial_sums` to split.
 
     The reduction is split into groups of `kernel`, by default an outer product in the type of the
     result.
@@ -299,7 +299,7 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
     return init
 
 
-def tile_pieces(
+def tile_partial_sums(
     sch: Schedule, form: Canonical, m1: LoopRV, k: list[LoopRV], pieces: Pieces, *finer: Pieces
 ) -> list[LoopRV]:
     """Apply `tile_registers`, with a long reduction split into partial sums.
@@ -313,13 +313,13 @@ def tile_pieces(
     cut = sum_pieces(sch, form.block, k, pieces, in_tile=form.in_tile)
     if cut is None:
         if finer:
-            return tile_pieces(sch, form, m1, k, *finer)
+            return tile_partial_sums(sch, form, m1, k, *finer)
         tile_registers(sch, form, m1, k)
         return k
     partial, loops, loop = cut
     own, m = loops[: -2 - form.in_tile], loops[-2 - form.in_tile]
     of_piece = msgspec.structs.replace(form, block=partial)
-    own = tile_pieces(sch, of_piece, m, own, *finer or (WHOLE,))
+    own = tile_partial_sums(sch, of_piece, m, own, *finer or (WHOLE,))
     clear_total(sch, form.block, loop, form.tile.columns)
     return own
 
@@ -333,17 +333,17 @@ def clear_total(sch: Schedule, total: BlockRV, loop: LoopRV, lanes: int) -> Bloc
     return clear
 
 
-def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:
-    """Unroll a reduction loop by `most`, or by a slightly smaller divisor of its length.
+def unroll_reduction(sch: Schedule, loop: LoopRV, limit: int) -> LoopRV:
+    """Unroll a reduction loop by `limit`, or by a slightly smaller divisor of its length.
 
     Returns the loop that remains.
     """
     length = extent(sch, loop)
-    if length is None or most == 1:
+    if length is None or limit == 1:
         return loop
-    count = max(d for d in range(1, most + 1) if length % d == 0)
-    if 2 * count <= most:
-        count = most
+    count = max(d for d in range(1, limit + 1) if length % d == 0)
+    if 2 * count <= limit:
+        count = limit
     outer, inner = sch.split(loop, [None, count])
     sch.unroll(inner)
     if length % count:
@@ -352,7 +352,7 @@ def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:
 
 
 def pack_panels(
-    sch: Schedule, form: Canonical, loops: Sequence[LoopRV], most: int | None = None
+    sch: Schedule, form: Canonical, loops: Sequence[LoopRV], limit: int | None = None
 ) -> LoopRV:
     """Pack the panels one vector of columns at a time; return the loop over panels or their groups.
 
@@ -364,7 +364,7 @@ def pack_panels(
 
     Args:
         loops: the copy's own loops over (n, k…).
-        most: number of panels to pack.
+        limit: number of panels to pack.
     """
     copy = node(sch, form.b)
     load = _most_moving(copy)
@@ -374,13 +374,13 @@ def pack_panels(
     columns, *depth = loops
     lanes = math.gcd(form.tile.columns, form.tile.lanes)
     length = ir.const_int(copy.iter_vars[-1].dom.extent)
-    turned = (
+    transposed = (
         not together
         and stride(address, copy.iter_vars[-1]) == 1
         and 2 < lanes <= LARGEST
         and (length is None or length >= lanes)
     )
-    if turned:
+    if transposed:
         *depth, last = depth
         tiles, step = sch.split(last, [None, lanes])
         sch.unroll(step)
@@ -392,11 +392,11 @@ def pack_panels(
         sch.reorder(panel, chunk, *depth, lane)
         sch.vectorize(lane)
         # a partial last chunk must not keep the full chunks from being transposed in registers
-        if turned:
+        if transposed:
             sch.annotate(chunk, LOOP_PARTITION, True)
         return panel
     count = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
-    group, panel = sch.split(panel, [None, most or _at_once(form, copy, count)])
+    group, panel = sch.split(panel, [None, limit or _at_once(form, copy, count)])
     sch.reorder(group, *depth, panel, chunk, lane)
     sch.annotate(panel, LOOP_PARTITION, True)
     sch.vectorize(lane)

@@ -21,15 +21,15 @@ from blockwright.strategies.cpu.gemm_canonical import (
     canonicalize,
     node,
     pack_panels,
-    tile_pieces,
+    tile_partial_sums,
+    unroll_reduction,
     vector_rows,
-    write_out_steps,
 )
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.gemm_shape import product_of, shape_of
 from blockwright.strategies.cpu.inline import extent
 from blockwright.strategies.cpu.micro_kernel import named_kernel
-from blockwright.strategies.cpu.register_tiling import RegisterTile, steps_written_out
+from blockwright.strategies.cpu.register_tiling import RegisterTile, reduction_unroll_factor
 from blockwright.strategies.cpu.split_k import Pieces, cuts_evenly, reduction_outside
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
 from blockwright.strategies.match.blocks import Contraction, extent_of
@@ -37,7 +37,7 @@ from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _SHORT = 16  # a k-split is no shorter than this fraction (1/16) of the allowed length
-_WRITTEN_OUT = 128  # updates up to which the last of several short reduction loops is unrolled
+_UNROLLED_UPDATES = 128  # updates up to which the last of several short reduction loops is unrolled
 _AT_ONCE = 8  # largest unroll factor of the reduction
 # Shortest reduction beside which a masked store takes less than a twentieth of the time.
 _SHALLOW = 512
@@ -67,16 +67,16 @@ def contract(
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
     blocking = plan.blocking
-    sums = _cut_depth(sch, form, batch, blocking.depth, plan.sums)
-    pieces, loops = _pieces_and_loops(sch, block, sums)
+    sums = _split_k(sch, form, batch, blocking.depth, plan.sums)
+    pieces, loops = _split_and_other_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
     k, inside = form.reduction_loops(loops[batch + 2 :])
     sch.reorder(*loops[:batch], m0, n0, *k, m1, n1, *inside)
     if sums is None:
-        k = tile_pieces(sch, form, m1, k, *plan.sums)
+        k = tile_partial_sums(sch, form, m1, k, *plan.sums)
     else:
-        k = _sum_of_piece(sch, form, sums, n0, plan.sums)
+        k = _partial_sum_at(sch, form, sums, n0, plan.sums)
     # From here on tasks can be cut anywhere: a condition covers whole tiles.
     mo, mi = sch.split(m0, [None, blocking.row_tiles])
     no, ni = sch.split(n0, [None, blocking.panels])
@@ -102,7 +102,7 @@ def contract(
     else:
         pack(sch, form, batch)
     # Must be last: next to steps that do not divide a sum, a panel would be as long as all of them.
-    steps = _write_out(sch, target, product, form.tile, blocking, k, width)
+    steps = _unroll_steps(sch, target, product, form.tile, blocking, k, width)
     if form.ragged and steps:
         _partition_last_group(sch, steps[-1])
     if blocking.rows_inside:
@@ -149,7 +149,7 @@ def _shorten_last_tile(
             sch.annotate(tiles, TAIL_SPECIALIZATION, tile.rows - one.short)
 
 
-def _write_out(
+def _unroll_steps(
     sch: Schedule,
     target: Target,
     product: GemmShape,
@@ -168,15 +168,15 @@ def _write_out(
     """
     steps = [loop for loop in k if extent(sch, loop) != 1]
     length = extent(sch, k[-1])
-    if len(k) > 1 and length is not None and length * tile.rows * tile.vectors <= _WRITTEN_OUT:
+    if len(k) > 1 and length is not None and length * tile.rows * tile.vectors <= _UNROLLED_UPDATES:
         spare = target.vector_registers - (tile.rows + 1) * tile.vectors - 1
         if spare >= tile.rows or width is None or width % tile.rows:
             sch.unroll(k[-1])
     elif steps:
         shared = plan.rows_inside and plan.row_tiles > 1 and len(steps) == 1
         together = _line_steps(target, tile, product.bits, plan) if shared else 1
-        together = max(together, steps_written_out(target, tile))
-        steps[-1] = write_out_steps(sch, steps[-1], together)
+        together = max(together, reduction_unroll_factor(target, tile))
+        steps[-1] = unroll_reduction(sch, steps[-1], together)
     return steps
 
 
@@ -225,8 +225,8 @@ def _needs_cut(target: Target, product: GemmShape, tile: RegisterTile) -> bool:
     return not (fits or target.cheap_predication) and (depth is None or depth < _SHALLOW)
 
 
-def _cut_depth(
-    sch: Schedule, form: Canonical, batch: int, most: int | None, in_pieces: Sequence[Pieces]
+def _split_k(
+    sch: Schedule, form: Canonical, batch: int, limit: int | None, in_pieces: Sequence[Pieces]
 ) -> BlockRV | None:
     """Split a long reduction so that the panels of each k-split stay in cache.
 
@@ -234,7 +234,7 @@ def _cut_depth(
     contraction becomes their sum. None when the reduction is short, of unknown length, or divides
     into short splits only, where adding the sums would cost more than fetching whole panels.
     """
-    if most is None:
+    if limit is None:
         return None
     loops = sch.get_loops(form.block)
     around, (outer, _) = loops[: batch + 2], form.reduction_loops(loops[batch + 2 :])
@@ -243,7 +243,7 @@ def _cut_depth(
         length = extent(sch, outer[-1])
         if length is None:
             return None
-        if inner * length > most:
+        if inner * length > limit:
             break
         inner *= length
         sizes.insert(0, length)
@@ -251,9 +251,9 @@ def _cut_depth(
     if not outer:
         return None
     length = extent(sch, outer[-1]) or 1
-    result = [d for d in range(1, max(1, most // inner) + 1) if length % d == 0]
+    result = [d for d in range(1, max(1, limit // inner) + 1) if length % d == 0]
     piece = max([d for d in result if cuts_evenly([d, *sizes], in_pieces[-1])] or result)
-    if piece * inner * _SHORT < min(most, length * inner):
+    if piece * inner * _SHORT < min(limit, length * inner):
         return None
     if piece > 1:
         outer[-1], _ = sch.split(outer[-1], [None, piece])
@@ -262,7 +262,7 @@ def _cut_depth(
     return sch.rfactor(pieces, 0)
 
 
-def _pieces_and_loops(
+def _split_and_other_loops(
     sch: Schedule, block: BlockRV, sums: BlockRV | None
 ) -> tuple[list[LoopRV], list[LoopRV]]:
     """The loop over k-splits, if any, and the other loops of the block."""
@@ -270,7 +270,7 @@ def _pieces_and_loops(
     return ([], loops) if sums is None else (loops[:1], loops[1:])
 
 
-def _sum_of_piece(
+def _partial_sum_at(
     sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, in_pieces: Sequence[Pieces]
 ) -> list[LoopRV]:
     """Compute a register tile's partial sum where it is added to the result.
@@ -279,7 +279,7 @@ def _sum_of_piece(
     """
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
     k, (m, *_) = reduction_outside(sch, sums, tile_loop, form.in_tile)
-    return tile_pieces(sch, msgspec.structs.replace(form, block=sums), m, k, *in_pieces)
+    return tile_partial_sums(sch, msgspec.structs.replace(form, block=sums), m, k, *in_pieces)
 
 
 def pack(sch: Schedule, form: Canonical, batch: int) -> None:

@@ -55,8 +55,8 @@ def shape_of(
         uncached=is_uncached(func, facts.b),
         outside_private_cache=is_outside_private_cache(func, facts.b),
         packed=not is_constant(func, facts.b),
-        least=smallest,
-        each=math.prod(map(_multiple, lengths)),
+        min_m=smallest,
+        m_multiple=math.prod(map(_multiple, lengths)),
     )
 
 

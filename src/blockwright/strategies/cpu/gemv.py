@@ -29,7 +29,7 @@ from blockwright.strategies.cpu.gemm_canonical import node
 from blockwright.strategies.cpu.inline import extent, is_copy
 from blockwright.strategies.cpu.register_tiling import (
     dot_tile,
-    most_skinny_rows,
+    max_skinny_rows,
     steps_at_once,
     task_steps,
     update_stretch,
@@ -79,7 +79,7 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
     facts = contraction_of(block)
     if facts is None:
         return "no contraction"
-    largest = _TILES * most_skinny_rows(target, block.writes[0].buffer.dtype.bits)
+    largest = _TILES * max_skinny_rows(target, block.writes[0].buffer.dtype.bits)
     sides = [(facts.m, facts.n, facts.b), (facts.n, facts.m, facts.a)]
     sides.sort(key=lambda side: extent_of(block, side[0]) or largest + 1)
     few, count, matrix = sides[0]
@@ -201,7 +201,7 @@ def _dots(
     """
     dtype = node(sch, block).writes[0].buffer.dtype
     rows = extent_of(node(sch, block), roles.few) or 1
-    parts = math.ceil(rows / most_skinny_rows(target, dtype.bits))
+    parts = math.ceil(rows / max_skinny_rows(target, dtype.bits))
     height = math.ceil(rows / parts)
     batch, few, (count,), (k,) = _axes(sch, block, roles)
     tile = dot_tile(target, height, extent(sch, count), dtype.bits)

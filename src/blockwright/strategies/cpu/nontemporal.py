@@ -23,7 +23,7 @@ def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None
     smallest = target.cache(len(target.caches)).size
     outputs = set(sch.func.buffers)
     sizes = [
-        _most_bytes(sch.func, r.buffer) for r in block_of(sch, handle).writes if r.buffer in outputs
+        _max_bytes(sch.func, r.buffer) for r in block_of(sch, handle).writes if r.buffer in outputs
     ]
     if any(size >= smallest for size in sizes):
         sch.annotate(loop, NONTEMPORAL_STORES, smallest)
@@ -60,7 +60,7 @@ def known_bytes(buffer: ir.Buffer) -> int:
     return math.prod(ir.const_int(dim) or 0 for dim in buffer.shape) * buffer.dtype.nbytes
 
 
-def _most_bytes(func: ir.PrimFunc, buffer: ir.Buffer) -> float:
+def _max_bytes(func: ir.PrimFunc, buffer: ir.Buffer) -> float:
     facts = symbol_facts(func)
     total: float = buffer.dtype.nbytes
     for dim in buffer.shape:

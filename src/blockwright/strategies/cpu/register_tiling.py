@@ -66,17 +66,17 @@ def _load_loss(core: Core, rows: int, vectors: float) -> float:
     return _LOSS * core.arithmetic * (rows + 3 * vectors) / (rows * vectors)
 
 
-def _widths(lanes: int, bits: int, most: int) -> range:
-    """Candidate tile widths in columns, up to `most` vectors.
+def _widths(lanes: int, bits: int, limit: int) -> range:
+    """Candidate tile widths in columns, up to `limit` vectors.
 
     They are multiples of a vector, and where vectors are longer than 256 bits also of half a
     vector, which cores that split long vectors into two steps execute in one.
     """
     step = min(lanes, max(1, _WHOLE_BITS // bits))
-    return range(step, most * lanes + 1, step)
+    return range(step, limit * lanes + 1, step)
 
 
-def least_width(target: Target, columns: int, bits: int) -> int:
+def min_width(target: Target, columns: int, bits: int) -> int:
     """Granularity of a row of accumulators, in columns.
 
     Half a vector where `whole_row` keeps the row in one piece, else a vector.
@@ -94,7 +94,7 @@ def whole_row(target: Target, columns: int | None, bits: int = 32) -> int:
     lanes = max(1, target.vector_bits // bits)
     if columns is None or columns > _MOST_VECTORS * lanes:
         return lanes
-    width = least_width(target, columns, bits)
+    width = min_width(target, columns, bits)
     return math.ceil(columns / width) * width
 
 
@@ -192,24 +192,24 @@ class RowTile(msgspec.Struct, frozen=True):
     Attributes:
         tile: for all rows but the last ones.
         cost: of one tile.
-        least: lower bound on the cost of a panel, while it is read from memory.
+        min_cost: lower bound on the cost of a panel, while it is read from memory.
         short: remainders of up to this many rows have specialized code; 0 for none.
         short_cost: of the specialized code.
     """
 
     tile: RegisterTile
     cost: int
-    least: int = 0
+    min_cost: int = 0
     short: int = 0
     short_cost: int = 0
 
     def of(self, rows: _Rows) -> _Rows:
         """Cost of `rows` rows."""
-        return np.maximum(self._passed(rows), self.least)
+        return np.maximum(self._passed(rows), self.min_cost)
 
     def waiting(self, rows: _Rows) -> _Rows:
         """Cost of `rows` rows when the first pass over a panel waits for all of it."""
-        return self._passed(rows) + max(0, self.least - self.cost)
+        return self._passed(rows) + max(0, self.min_cost - self.cost)
 
     def _passed(self, rows: _Rows) -> _Rows:
         tiles = -(-rows // self.tile.rows)
@@ -222,14 +222,14 @@ class RowTile(msgspec.Struct, frozen=True):
 @functools.cache
 def row_tiles(
     target: Target,
-    least_rows: int,
+    min_rows: int,
     columns: int | None,
     bits: int = 32,
     row_bytes: int = 1,
     uncached: bool = False,
     each: int = 1,
 ) -> tuple[RowTile, ...]:
-    """Register tiles for a symbolic m, at least `least_rows` and a multiple of `each`.
+    """Register tiles for a symbolic m, at least `min_rows` and a multiple of `each`.
 
     The default tile comes first, then tiles that suit some values of m better. Each further tile,
     and each specialized tail, must be worth its code.
@@ -248,15 +248,15 @@ def row_tiles(
         if speed > 0:
             cost = round(_UNIT * tile.rows / speed)
             fits.setdefault(tile.columns, []).append(RowTile(tile, cost, smallest))
-    numbers = np.array(_likely(least_rows, each), np.int64)
+    numbers = np.array(_likely(min_rows, each), np.int64)
     result = (_best_of((), tiles, numbers, RowTile.waiting) for tiles in fits.values())
     first = min(result, key=lambda best: _expected(_costs(best, numbers, RowTile.waiting), numbers))
     return _best_of(first, fits[first[0].tile.columns], numbers, RowTile.of)
 
 
-def _likely(least: int, each: int) -> range:
+def _likely(min_m: int, each: int) -> range:
     """Values of m to evaluate."""
-    low = least if each > 1 else max(_FEWEST, least)
+    low = min_m if each > 1 else max(_FEWEST, min_m)
     high = max(_ROW_NUMBERS.stop, 2 * low)
     step = (high - low) // len(_ROW_NUMBERS) | 1
     return range(low, high, math.ceil(step / each) * each)
@@ -373,7 +373,7 @@ def _share(target: Target, rows: int, columns: int, *, lanes: int, anywhere: boo
     return share
 
 
-def steps_written_out(target: Target, tile: RegisterTile) -> int:
+def reduction_unroll_factor(target: Target, tile: RegisterTile) -> int:
     """Unroll factor of the reduction in a register tile.
 
     More than one where a core has no issue slots to spare for loop overhead, least of all when it
@@ -403,7 +403,7 @@ def panel_chunk(
     return max(c for c in range(1, largest + 1) if panels % c == 0 or c == 1)
 
 
-def most_depth(target: Target, tile: RegisterTile, bits: int = 32) -> int:
+def max_depth(target: Target, tile: RegisterTile, bits: int = 32) -> int:
     """Reduction steps whose panel fills at most a quarter of the second-level cache."""
     return max(64, target.cache(2).size // 4 // (tile.columns * bits // 8))
 
@@ -413,7 +413,7 @@ _STEPS = 8  # reduction steps added at a time, so that sums in cache are loaded 
 _STRETCH = 1 << 9  # elements of a row read at a time when the number of columns is unknown
 
 
-def most_skinny_rows(target: Target, bits: int) -> int:
+def max_skinny_rows(target: Target, bits: int) -> int:
     """Largest number of rows for which a product is bound by reading its matrix.
 
     Each row keeps accumulators for at least two of the matrix's rows: then a step has fewer loads

@@ -18,7 +18,7 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.elementwise import spread
-from blockwright.strategies.cpu.gemm_canonical import canonicalize, tile_pieces, vector_rows
+from blockwright.strategies.cpu.gemm_canonical import canonicalize, tile_partial_sums, vector_rows
 from blockwright.strategies.cpu.gemm_contract import contract, operands_of, pack
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.gemm_shape import shape_of

@@ -162,17 +162,17 @@ def _drawn(
         maker.chance = chance
     result = maker.finish()
     if maker.symbols:
-        result = _with_least_sizes(result, seed, 0 if chance.random() < 0.5 else 1)
+        result = _with_min_sizes(result, seed, 0 if chance.random() < 0.5 else 1)
     return result
 
 
-def _with_least_sizes(program: ir.PrimFunc, seed: int, least: int) -> ir.PrimFunc:
-    """Set the smallest lower bounds, from `least` on, at which the program is valid.
+def _with_min_sizes(program: ir.PrimFunc, seed: int, minimum: int) -> ir.PrimFunc:
+    """Set the smallest lower bounds, from `minimum` on, at which the program is valid.
 
     A gather from an axis without elements is not valid, for example.
     """
     names: dict[str, int] = program.attrs[LOWER_BOUND]
-    for low in range(least, 4):
+    for low in range(minimum, 4):
         attrs = {**program.attrs, LOWER_BOUND: dict.fromkeys(names, low)}
         changed = program.replace(attrs=attrs)
         sizes = [

@@ -119,9 +119,9 @@ class Context:
 
     __del__ = leave
 
-    def set_max_operations(self, most: int) -> None:
-        """Make calls fail once the counter reaches `most`; 0 means no limit."""
-        _set_max_operations(self.pointer, most)
+    def set_max_operations(self, limit: int) -> None:
+        """Make calls fail once the counter reaches `limit`; 0 means no limit."""
+        _set_max_operations(self.pointer, limit)
 
     def reset_operations(self) -> None:
         """Reset the operation counter."""

@@ -13,7 +13,7 @@ from blockwright.verify import isl
 from blockwright.verify.affine import constant
 from blockwright.verify.budget import begin_step
 from blockwright.verify.model.gathers import Table, by_instance
-from blockwright.verify.model.instance_sets import Extended, InstanceSet, least_sizes, size_text
+from blockwright.verify.model.instance_sets import Extended, InstanceSet, min_sizes, size_text
 from blockwright.verify.model.operators import (
     FALSE,
     INTEGER,
@@ -156,7 +156,7 @@ class Values:
         if not nothing.is_empty():
             # Extended frames enumerate all positions, including some that may not be read.
             what = "may be read" if isinstance(frame, Extended) else "is read"
-            raise Mismatch(f"an unwritten element of {buffer.name} {what}", least_sizes(nothing))
+            raise Mismatch(f"an unwritten element of {buffer.name} {what}", min_sizes(nothing))
 
     def _component(
         self, frame: InstanceSet, where: isl.Set, seen: Seen, first: Value, key: str

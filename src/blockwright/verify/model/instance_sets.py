@@ -160,7 +160,7 @@ class InstanceSet:
         whole = self.space.set(f"{self.tuple} : {box}").intersect_params(self.space.known)
         if not result.is_subset(whole):
             outside = result.subtract(whole)
-            raise Mismatch("an iterator has a value outside of its domain", least_sizes(outside))
+            raise Mismatch("an iterator has a value outside of its domain", min_sizes(outside))
         return whole if whole.is_subset(result) else result.coalesce()
 
     @property
@@ -242,7 +242,7 @@ class Extended(InstanceSet):
         return self.shrink.apply_range(self.base.time(steps))
 
 
-def least_sizes(where: isl.Set | isl.UnionSet) -> dict[str, int]:
+def min_sizes(where: isl.Set | isl.UnionSet) -> dict[str, int]:
     """The smallest sizes for which a set is not empty, by parameter name."""
     sizes = where.params()
     if sizes.is_empty():

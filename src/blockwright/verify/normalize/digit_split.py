@@ -26,11 +26,11 @@ ROUNDS = 12
 """Maximum number of rewrite rounds; splitting an iterator can enable splitting its loop."""
 
 
-def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
+def simple(func: ir.PrimFunc, minimum: Mapping[ir.Var, int]) -> ir.PrimFunc:
     """Rewrite a program to have as few products and quotients of sizes as possible.
 
     Args:
-        least: size → its smallest value, at least 1.
+        minimum: size → its smallest value, at least 1.
     """
     if not _is_distinct(func):
         return func
@@ -42,28 +42,28 @@ def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
         func = next(
             (
                 result
-                for result in _ways(plain, least, digits)
+                for result in _ways(plain, minimum, digits)
                 if not ir.structural_equal(result.body, plain.body)
             ),
             plain,
         )
         if func is plain:
             break
-    return split_axes(func, Quotients(least))
+    return split_axes(func, Quotients(minimum))
 
 
 def _ways(
-    func: ir.PrimFunc, least: Mapping[ir.Var, int], digits: set[Digits]
+    func: ir.PrimFunc, minimum: Mapping[ir.Var, int], digits: set[Digits]
 ) -> Iterator[ir.PrimFunc]:
     """Candidate rewrites of a program, in order of preference.
 
     Narrowing comes last, because a narrowed loop may be too short to be joined.
     """
-    body = Tiles(least, digits).stmt(func.body)
-    yield func.replace(body=_Radix(least, digits).stmt(body))
-    yield gathered(func, least)
-    yield distributed(func, least)
-    yield func.replace(body=Tiles(least, digits, narrow=True).stmt(func.body))
+    body = Tiles(minimum, digits).stmt(func.body)
+    yield func.replace(body=_Radix(minimum, digits).stmt(body))
+    yield gathered(func, minimum)
+    yield distributed(func, minimum)
+    yield func.replace(body=Tiles(minimum, digits, narrow=True).stmt(func.body))
 
 
 def _is_distinct(func: ir.PrimFunc) -> bool:
@@ -87,9 +87,9 @@ class _Radix:
         digits: pairs of loops that resulted from splitting.
     """
 
-    def __init__(self, least: Mapping[ir.Var, int], digits: set[Digits]) -> None:
+    def __init__(self, minimum: Mapping[ir.Var, int], digits: set[Digits]) -> None:
         self.digits = digits
-        self.known = Quotients(least)
+        self.known = Quotients(minimum)
         self.simplify = Simplify(self.known)
 
     def stmt(self, stmt: ir.Stmt) -> Any:

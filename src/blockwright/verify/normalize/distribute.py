@@ -26,13 +26,13 @@ Access = tuple[ir.Buffer, tuple[ir.Expr, ...], bool]
 """A buffer, the position as a function of loops, and whether it is written."""
 
 
-def distributed(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
+def distributed(func: ir.PrimFunc, minimum: Mapping[ir.Var, int]) -> ir.PrimFunc:
     """Distribute the loops of a program whose index expressions need it.
 
     Args:
-        least: size → its smallest value.
+        minimum: size → its smallest value.
     """
-    return func.replace(body=_Distribute(Quotients(least)).stmt(func.body))
+    return func.replace(body=_Distribute(Quotients(minimum)).stmt(func.body))
 
 
 class _Distribute:

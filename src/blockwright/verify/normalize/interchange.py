@@ -25,13 +25,13 @@ from blockwright.verify.normalize.quotients import Quotients, hard_parts
 from blockwright.verify.polynomial import Polynomial
 
 
-def gathered(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
+def gathered(func: ir.PrimFunc, minimum: Mapping[ir.Var, int]) -> ir.PrimFunc:
     """Interchange loops so that the parts of iterators that need it are adjacent.
 
     Args:
-        least: size → its smallest value.
+        minimum: size → its smallest value.
     """
-    return func.replace(body=_Gather(Quotients(least))(func.body))
+    return func.replace(body=_Gather(Quotients(minimum))(func.body))
 
 
 class _Gather(ir.Mutator):

@@ -28,11 +28,11 @@ class Quotients:
     """The index expressions of one program as polynomials.
 
     Attributes:
-        least: size → its smallest value.
+        minimum: size → its smallest value.
     """
 
-    def __init__(self, least: Mapping[ir.Var, int]) -> None:
-        self.least = least
+    def __init__(self, minimum: Mapping[ir.Var, int]) -> None:
+        self.minimum = minimum
         self._atoms: dict[Any, Indeterminate] = {}
         self._extents: dict[Indeterminate, Polynomial] = {}
         self._heights: dict[Indeterminate, int] = {}
@@ -40,7 +40,7 @@ class Quotients:
 
     # ------------------------------------------------------------------ atoms
     def of_variable(self, var: ir.Var) -> Indeterminate:
-        return self._atom("size" if var in self.least else "var", var)
+        return self._atom("size" if var in self.minimum else "var", var)
 
     def bound(self, var: ir.Var, extent: Polynomial) -> None:
         """Record that a variable ranges over 0 <= var < extent."""
@@ -178,7 +178,7 @@ class Quotients:
         for product, count in poly.terms.items():
             term = number(count)
             for atom in product:
-                term = term * (of_atom(atom) + number(self.least[atom.content]))
+                term = term * (of_atom(atom) + number(self.minimum[atom.content]))
             moved = moved + term
         return all(count >= 0 for count in moved.terms.values())
 

@@ -80,15 +80,15 @@ class NamedProducts:
 
 
 def forms(
-    before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names, least: Mapping[str, int]
+    before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names, minimum: Mapping[str, int]
 ) -> Iterator[Pair]:
     """Forms of two programs to try in order; only the digits form if there are no products.
 
     Args:
-        least: name of a size → its smallest value.
+        minimum: name of a size → its smallest value.
     """
     both = [
-        simple(func, {v: least[n] for v, n in names.items() if n in least})
+        simple(func, {v: minimum[n] for v, n in names.items() if n in minimum})
         for func, names in ((before, first), (after, second))
     ]
     sizes = SizeProducts()

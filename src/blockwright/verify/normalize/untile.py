@@ -43,16 +43,16 @@ class Tiles:
     """One bottom-up pass over a program.
 
     Args:
-        least: size → its smallest value.
+        minimum: size → its smallest value.
         digits: pairs of loops that resulted from splitting; they are not joined again.
         narrow: drop empty iterations if true, join loops if false.
     """
 
     def __init__(
-        self, least: Mapping[ir.Var, int], digits: set[Digits], narrow: bool = False
+        self, minimum: Mapping[ir.Var, int], digits: set[Digits], narrow: bool = False
     ) -> None:
         self.digits, self.narrow = digits, narrow
-        self.known = Quotients(least)
+        self.known = Quotients(minimum)
 
     def stmt(self, stmt: ir.Stmt) -> Any:
         match stmt:

@@ -17,7 +17,7 @@ from typing import cast
 
 from blockwright.verify import isl
 from blockwright.verify.budget import DEAR, begin_step
-from blockwright.verify.model.instance_sets import least_sizes
+from blockwright.verify.model.instance_sets import min_sizes
 from blockwright.verify.model.terms import (
     IDEMPOTENT,
     Alternative,
@@ -349,4 +349,4 @@ def _shown(skeleton: Skeleton) -> str:
 
 
 def _mismatch(why: str, where: isl.Set | isl.UnionSet) -> Mismatch:
-    return Mismatch(why, least_sizes(where))
+    return Mismatch(why, min_sizes(where))

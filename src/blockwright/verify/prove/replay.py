@@ -152,8 +152,8 @@ def _arrays(func: ir.PrimFunc, sizes: Mapping[str, int], seed: int) -> tuple[Arr
     return tuple(result)
 
 
-def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) -> dict[str, int]:
-    """Small values of all sizes and integer scalars within declared bounds; `least` overrides."""
+def default_sizes(func: ir.PrimFunc, minimum: Mapping[str, int], seed: int = 0) -> dict[str, int]:
+    """Small values of all sizes and integer scalars within declared bounds; `minimum` overrides."""
     chance = random.Random(seed)
     low: Mapping[str, int] = func.attrs.get(LOWER_BOUND, {})
     high: Mapping[str, int] = func.attrs.get(UPPER_BOUND, {})
@@ -165,7 +165,7 @@ def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) ->
         if name not in result:
             begin = low.get(name, 1)
             end = max(begin, min(begin + 12, high.get(name, begin + 12)))
-            result[name] = least.get(name, chance.randint(begin, end))
+            result[name] = minimum.get(name, chance.randint(begin, end))
     return result
 
 

@@ -15,7 +15,7 @@ from blockwright.verify.model.evaluate import Values
 from blockwright.verify.model.instance_sets import (
     EnclosingLoop,
     InstanceSet,
-    least_sizes,
+    min_sizes,
     size_text,
 )
 from blockwright.verify.model.positions import Taken
@@ -145,7 +145,7 @@ class Safety:
         inside = " and ".join(f"0 <= {t} < {n}" for t, n in known)
         outside = where.subtract(self.program.space.set(f"{frame.tuple} : {inside}"))
         if not outside.is_empty():
-            raise Mismatch(f"an access outside of {buffer.name}", least_sizes(outside))
+            raise Mismatch(f"an access outside of {buffer.name}", min_sizes(outside))
 
     def _positions(
         self,
@@ -176,7 +176,7 @@ class Safety:
         inside = self.program.space.set(f"[x] : 0 <= x < {size}")
         outside = reached.subtract_range(inside).domain()
         if not outside.is_empty():
-            raise Mismatch(f"an access outside of {buffer.name}", least_sizes(outside))
+            raise Mismatch(f"an access outside of {buffer.name}", min_sizes(outside))
 
     # ------------------------------------------------------------------ races
     def _races(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from blockwright import ir
 from blockwright.graph import GraphBuilder
 from blockwright.passes import PassContext
-from blockwright.passes.select.choose_split_kv import choose_key_pieces
+from blockwright.passes.select.choose_split_kv import choose_split_kv
 from blockwright.support import GraphError
 from blockwright.target import Cache, Target
 
@@ -38,17 +38,17 @@ def _info(shape: tuple[Any, ...]) -> ir.TensorInfo:
 
 
 def chosen(module: ir.IRModule, target: Target = MACHINE, **options: Any) -> int | None:
-    after = choose_key_pieces(module, PassContext(target, options))
+    after = choose_split_kv(module, PassContext(target, options))
     (call,) = ir.collect(after["main"], ir.GraphCall)
-    return call.attrs.get("keys_at_once")
+    return call.attrs.get("kv_block")
 
 
 def test_many_keys_come_in_pieces_and_the_choice_is_told() -> None:
     ctx = PassContext(MACHINE)
-    after = choose_key_pieces(model(), ctx)
+    after = choose_split_kv(model(), ctx)
     (call,) = ir.collect(after["main"], ir.GraphCall)
-    assert call.attrs["keys_at_once"] == 1024
-    (line,) = ctx.decisions["choose_key_pieces"]
+    assert call.attrs["kv_block"] == 1024
+    (line,) = ctx.decisions["choose_split_kv"]
     assert "blocks of 1024 keys" in line
 
 
@@ -79,8 +79,8 @@ def test_keys_beyond_the_rows_of_a_causal_form_do_not_count() -> None:
 
 
 def test_a_call_or_the_options_may_decide() -> None:
-    assert chosen(model(keys_at_once=256)) == 256
-    assert chosen(model(keys_at_once=None)) is None
+    assert chosen(model(kv_block=256)) == 256
+    assert chosen(model(kv_block=None)) is None
     assert chosen(model(), disabled_strategies=["attention"]) is None
 
 
@@ -89,11 +89,11 @@ def test_a_call_or_the_options_may_decide() -> None:
     [
         (1000, r"65536 keys cannot be split into several blocks of 1000"),
         (65536, r"cannot be split into several blocks of 65536"),
-        (0, r"keys_at_once=0 is not a positive number of keys"),
-        (True, r"keys_at_once is True, which is not an integer"),
+        (0, r"kv_block=0 is not a positive number of keys"),
+        (True, r"kv_block is True, which is not an integer"),
     ],
 )
 def test_pieces_that_cannot_be_are_refused(piece: Any, why: str) -> None:
     with pytest.raises(GraphError, match=why) as refused:
-        model(keys_at_once=piece)
+        model(kv_block=piece)
     assert refused.value.code
