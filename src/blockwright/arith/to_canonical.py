@@ -291,7 +291,7 @@ def simplified_operands(ctx: Rewriter, expr: Expr) -> Expr:
     new = ctx.space.adopt(expr.map_children(simplify))
     sorts = ctx.space.sorts
     if expr.dtype.is_int and sorts.is_index(new) and not sorts.is_index(expr):
-        return new if isinstance(new, IntImm) else ctx.space.adopt(expr)  # a value remains a value
+        return new if isinstance(new, IntImm) else ctx.space.adopt(expr)  # must not become an index
     return new
 
 

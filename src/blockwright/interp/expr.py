@@ -176,10 +176,10 @@ class ExprCompiler:
         return convert
 
     def kept(self, expr: Expr, fn: Fn) -> Fn:
-        """Memoize `fn`, the closure of an expression of variables only, for its last array.
+        """Memoize the last result of `fn`, the closure of an expression that reads only variables.
 
-        A step of a loop inside lanes usually changes a single variable. Reusing the array object of
-        an expression that does not depend on it also makes dependent results reusable.
+        An iteration of a loop inside lanes usually changes a single variable. If an expression does
+        not depend on it, the same array object is returned, so dependent results are reused too.
         """
         parts = list(walk(expr))
         if isinstance(expr, (Var, IntImm)) or any(

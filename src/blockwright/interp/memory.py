@@ -153,7 +153,7 @@ class RaceShadow:
         return bool(np.any(met))
 
     def first(self, cells: Any, level: ParallelScope, how: Touch) -> tuple[Touch, int] | None:
-        """The kind and program location of the access that a conflicting access meets, if known."""
+        """Kind and program location of the recorded access that conflicts, if known."""
         kinds: list[tuple[Touch, Array, Array]] = [("write", self.writers, self.written_at)]
         if how != "atomic":
             kinds.append(("atomic", self.updaters, self.updated_at))
@@ -185,7 +185,7 @@ def _others(who: Any, base: int, me: int) -> Any:
 
 
 class ParallelScope:
-    """An open parallel loop: iteration ids start at `base`; `current` is the present one."""
+    """A running parallel loop: iteration ids start at `base`, and `current` is the current id."""
 
     __slots__ = ("base", "current", "name")
 

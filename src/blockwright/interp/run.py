@@ -99,7 +99,7 @@ class CompiledFunction:
         return env
 
     def run(self, env: Env, pointers: Sequence[Pointer]) -> None:
-        """Run the body; a deep one on a larger stack from the start, as it cannot be run twice."""
+        """Run the body; if it is nested deeply, on a larger stack, as a run cannot be repeated."""
         if self.is_deep:
             in_room(self._run, env, pointers)
         else:

@@ -116,7 +116,7 @@ def _rms_norm(x: Array, weight: Array | None = None, *, axes: Any, eps: float) -
     return np.asarray(value if weight is None else value * wide(weight)).astype(x.dtype)
 
 
-_WHY = "x - mean cancels: the error is that of the mean, which the terms' size bounds"
+_WHY = "x - mean cancels: the error is that of the mean, proportional to the size of the terms"
 
 
 def _case(*args: Any, absolute: float = 3e-6, **attrs: Any) -> Sample:

@@ -71,8 +71,11 @@ class _Reserve:
         self._thread.start()
 
     def _provide(self) -> None:
-        """Fault pages in by writing to them. `madvise` would block other changes of the process's
-        address space meanwhile, which happen constantly while a model is imported."""
+        """Fault pages in by writing to them.
+
+        `madvise` would hold the lock of the address space meanwhile, and importing a model maps
+        memory all the time.
+        """
         at = 0
         while at < self._size:
             with self._lock:

@@ -107,5 +107,5 @@ def _is_used(hooks: tuple[int, ...]) -> bool:
 
 
 def _holders(module: int) -> int:
-    """Strong references to an FFI object: the low half of its first word in the FFI's ABI."""
+    """Strong reference count of an FFI object, the low 32 bits of its header in the FFI ABI."""
     return ctypes.c_uint32.from_address(module).value

@@ -36,7 +36,7 @@ class Unsafe:
         self.get_block = schedule.get_block
 
     def _run(self, record: Primitive) -> Any:
-        return self._schedule._run(record)  # pyright: ignore[reportPrivateUsage]  a part of it
+        return self._schedule._run(record)  # pyright: ignore[reportPrivateUsage]
 
 
 def _method(record: type[Primitive]) -> Callable[..., Any]:

@@ -434,7 +434,7 @@ class Session:
         return call_text(self.steps[step].record, value)
 
     def _left_by(self, step: int) -> dict[Handle, Target]:
-        """The targets of the live handles that a step returned."""
+        """The targets of a step's returned handles that are still valid."""
         result = {handle: self.entries[handle].target for handle in self.steps[step].outputs}
         return {
             handle: target

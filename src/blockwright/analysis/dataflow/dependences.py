@@ -1,9 +1,9 @@
 """Dependences between the blocks directly inside a scope block, derived from signatures.
 
 A block depends on another one if they may access a common element and at least one of them writes
-it. Two regions are compared by their bounding boxes over all instances of the blocks, so that every
-dependence is found; what is called apart is proved to be. If several blocks write a buffer, a block
-is a producer only for readers that may read, as far as boxes can show, something that it writes.
+it. Two regions are compared by their bounding boxes over all instances of the blocks. This is
+conservative: no dependence is missed, and regions count as disjoint only with a proof. If several
+blocks write a buffer, a block is a producer only of the readers whose box may overlap its own.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Dependences:
         ]
 
     def _meets(self, writer: ir.Block, reader: ir.Block, buffer: ir.Buffer) -> bool:
-        """Whether a block may read what another one writes.
+        """Whether a block may read elements that another block writes.
 
         The only writer of a buffer is the producer of all its readers, even if they read beyond
         what it writes; regions are compared only if there are several writers.
@@ -282,7 +282,7 @@ class Dependences:
         return values
 
     def _place(self, block: ir.Block) -> list[ir.Node]:
-        """Nodes that determine what a block does in its context; used as memo key."""
+        """Memo key of a block and its context: realize node, loops and conditions."""
         realize = self.tree.realize(block)
         result: list[ir.Node] = [realize, *self.tree.deciding(realize, self.block)]
         for loop in self.tree.loops_above(block):

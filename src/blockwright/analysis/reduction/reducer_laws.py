@@ -72,7 +72,7 @@ def _value(expr: ir.Expr, values: Mapping[ir.Var, Any]) -> Any:
     if isinstance(expr, (ir.IntImm, ir.FloatImm)):
         return np.asarray(expr.value).astype(_host(expr.dtype))
     if isinstance(expr, ir.Broadcast):
-        return _value(expr.value, values)  # operations work lane by lane: one stands for all
+        return _value(expr.value, values)  # operations are lane-wise, so one lane suffices
     if isinstance(expr, (ir.BinaryOp, ir.CompareOp, ir.And, ir.Or)):
         return _operation(expr, _value(expr.a, values), _value(expr.b, values))
     if isinstance(expr, ir.Not):

@@ -84,7 +84,7 @@ def _condition(
     condition: ir.Expr,
     text: Callable[[ir.Expr], str],
 ) -> str:
-    """What is missing in the condition that selects a number and its position."""
+    """Explain why a selection condition does not match argmin or argmax."""
     compared = [k for k, var in enumerate(old) if _direction(condition, var)]
     position = 0 if compared == [1] else 1
     number = 1 - position

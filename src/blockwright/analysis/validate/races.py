@@ -195,7 +195,7 @@ class _Loop:
         )
 
     def _elsewhere(self, sizes: Env, low: int) -> Iterator[Env]:
-        """Values of the surrounding loops at which a write happens that was not reached so far."""
+        """Values of the surrounding loops that reach a write which no earlier sample reached."""
         for k, (context, access) in enumerate(self._accesses or ()):
             if access.how == "read" or k in self._reached:
                 continue

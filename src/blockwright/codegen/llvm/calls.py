@@ -249,7 +249,7 @@ def _joined(e: FunctionEmitter, parts: list[Value]) -> Value:
 
 
 def _appended(e: FunctionEmitter, parts: list[Value]) -> Value:
-    """One vector of an odd number of vectors: the rest is padded to equal length."""
+    """Concatenate an odd number of vectors; the last one is padded to the length of the others."""
     front, back = _joined(e, parts[:-1]), parts[-1]
     long, short = lanes_of(front.type), lanes_of(back.type)
     padded = e.shuffle(back, back, [*range(short), *[0] * (long - short)])

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from blockwright.codegen.llvm.expr import ExprEmitter
 
 _WIDE, _NARROW = 16, 8  # floats per line, and per half line
-_FEWEST = 4  # minimum number of vectors per row; shorter rows consist mostly of their ends
+_FEWEST = 4  # minimum number of vectors per row; shorter rows are mostly unaligned head and tail
 
 
 class Shifted(msgspec.Struct):

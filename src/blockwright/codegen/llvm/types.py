@@ -78,12 +78,12 @@ def constant(value: float | int, dtype: DType) -> Value:
 
 # -------------------------------------------------------------------- narrow floats
 class _Format(msgspec.Struct, frozen=True):
-    """A floating-point format of at most 16 bits, as its bits.
+    """Bit layout of a floating-point format of at most 16 bits.
 
     Attributes:
         bits, mantissa, bias: width, bits of the fraction, exponent bias.
-        special: the least magnitude that is not a finite number.
-        overflow: single-precision bits of the least magnitude that rounds to `special`.
+        special: bits of the smallest magnitude that is not finite.
+        overflow: single-precision bits of the smallest magnitude that rounds to `special`.
     """
 
     bits: int
@@ -94,7 +94,7 @@ class _Format(msgspec.Struct, frozen=True):
 
     @property
     def shift(self) -> int:
-        """The distance of the fraction from its place in single precision."""
+        """Number of mantissa bits that single precision has in addition."""
         return 23 - self.mantissa
 
     @property

@@ -24,9 +24,9 @@ def memory_order(value: Any) -> Order:
         return ()
     sizes, strides = _numbers(value.shape), _numbers(value.stride())
     last = (0, *range(2, rank), 1)
-    if sizes is None or strides is None or _lies(sizes, strides, tuple(range(rank))):
+    if sizes is None or strides is None or _is_contiguous_in(sizes, strides, tuple(range(rank))):
         return ()
-    return last if _lies(sizes, strides, last) else ()
+    return last if _is_contiguous_in(sizes, strides, last) else ()
 
 
 def counted(order: Order) -> Order:
@@ -40,8 +40,8 @@ def _numbers(values: Sequence[Any]) -> list[int] | None:
     return None if any(v is None for v in result) else [int(v) for v in result]
 
 
-def _lies(sizes: Sequence[int], strides: Sequence[int], order: Order) -> bool:
-    """Whether the elements are contiguous in that order of axes."""
+def _is_contiguous_in(sizes: Sequence[int], strides: Sequence[int], order: Order) -> bool:
+    """Whether the elements are contiguous in an order of the axes."""
     wanted = 1
     for axis in reversed(order):
         if sizes[axis] != 1 and strides[axis] != wanted:

@@ -85,7 +85,7 @@ class Clock:
 
 
 class Last:
-    """Per element: the last access of one kind, and of concurrent accesses the moment and warp."""
+    """Shadow state of one access kind: last and concurrent accesses of each element."""
 
     def __init__(self, count: int) -> None:
         self.who: Array = np.zeros(count, np.int64)

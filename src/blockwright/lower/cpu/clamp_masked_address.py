@@ -85,7 +85,7 @@ def _towards(position: Expr, condition: Expr, analyzer: Analyzer) -> Expr:
 
 
 def _rate(position: Expr, room: Expr, analyzer: Analyzer) -> Expr | None:
-    """How far the position moves when the slack of the condition grows by 1; None if unknown."""
+    """Change of the position per unit of slack in the condition; None if unknown."""
     for var in free_vars(room):
         if var.dtype.is_int and (grown := const_int(_step(room, var, analyzer))):
             return _per_room(_step(position, var, analyzer), grown, {var}, analyzer)

@@ -114,7 +114,7 @@ class _Calls:
         return self._moves(var) and not self._is_epilogue(var)
 
     def repeat(self, var: ir.GraphVar) -> None:
-        """Keep the call for its first reader; give each other reader a call of its own."""
+        """Keep the call for its first reader, and duplicate it for each other reader."""
         binding = self._by_var[var]
         assert isinstance(binding, ir.VarBinding)
         first, *others = dict.fromkeys(self._readers[var])
@@ -132,7 +132,7 @@ class _Calls:
             self.front.setdefault(reader, []).append(copy)
 
     def _moves(self, var: ir.GraphVar) -> bool:
-        """Whether this call, or for a view one that feeds only it, copies elements."""
+        """Whether this call copies elements, or is a view of a copy that has no other reader."""
         program = self._program(var)
         if program is None or not program.copies:
             return False

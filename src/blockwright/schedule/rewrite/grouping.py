@@ -285,7 +285,7 @@ def _taken_apart(state: StepState, block: ir.Block) -> str:
     )
     way = first_legal(state, ways)
     return (
-        f"{way} first: a block may contain a part of its update"
+        f"call {way} first, so that the new block contains no initialization"
         if way
         else "choose a loop around all reduction loops"
     )

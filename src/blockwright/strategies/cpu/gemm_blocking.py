@@ -36,15 +36,15 @@ _UNKNOWN = 512  # extent assumed for a symbolic axis
 _ROW_TILES = 16  # row tiles per task: enough to hide its start, few enough to balance the load
 _TILES = 8  # register tiles that are compared
 _SHORTEST = 128  # fewest reduction steps of a k-split
-_EVEN = 0.9  # smallest share of the threads' time that is busy when panels alone are distributed
+_EVEN = 0.9  # minimum utilization of the threads for parallelizing over panels alone
 _TASKS = 8  # tasks per thread when a thread owns its panels
-# Largest ratio of panels covered by the tasks to panels that exist; above it too many are empty.
+# Upper limit on the ratio of panels in tasks, including padding, to panels that exist.
 _FULL = 1.02
 # Multiples of the smallest m on which plans are scored when m is symbolic.
 _UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Factor on the seconds of the best balanced plan; within it, longer tasks are preferred.
 _AS_EVEN = 1.01
-# Share of the first-level cache that rows of A may fill beside the streamed operand.
+# Share of the first-level cache for rows of A; the streamed operand uses the rest.
 _SHARE_OF_ROWS = 0.75
 _RUN = 128  # bytes of a row of B, two lines, from which packing a part of it pays
 # Size of A, in second-level caches, from which A is expected in the last level or in DRAM.
@@ -89,8 +89,8 @@ class GemmBlocking(msgspec.Struct, frozen=True):
         depth: reduction steps that are summed in registers before they are added to the result;
             None for all.
         rows_inside: whether the loop over row tiles is inside the loop over panels, so that a panel
-            is used for all rows of a task before the next one; otherwise a row tile meets all
-            panels first.
+            is used for all rows of a task before the next one; otherwise a row tile is
+            multiplied with all panels first.
         bands: whether a task covers all rows, in bands of `row_tiles` tiles per pass over its
             panels; otherwise tasks have `row_tiles` tiles.
         packs: whether a task packs the panels that it uses, as many as it uses at a time; otherwise
@@ -193,11 +193,11 @@ def ranked_blockings(target: Target, product: GemmShape) -> list[tuple[RegisterT
 def _starts(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmBlocking]:
     """Plans that the search starts from, the preferred one first.
 
-    Where A fits in half of the second-level cache, streaming it once per panel costs nothing.
-    Waiting time for panels, which come from DRAM or from the last-level cache, is then smallest,
-    also when other programs use the caches. Otherwise rows go in bands that stay in that cache,
-    each for all panels of a task. Where A is far larger than B, A is streamed once: every further
-    pass would read DRAM, and results would be written in strips as narrow as the panels of a task.
+    If A fits in half of the second-level cache, streaming it once per panel is free, and stalls on
+    panels, which are read from DRAM or the last-level cache, are shortest, even when other programs
+    share the caches. Otherwise A is blocked along m into bands that stay in that cache while all
+    panels of a task are used. If A is much larger than B, A is streamed once: every further pass
+    would read DRAM, and results would be written in strips as narrow as the panels of a task.
     """
     plain = _start(target, product, tile)
     if product.n is None or product.k is None:
@@ -373,10 +373,10 @@ def _packing(target: Target, product: GemmShape, tile: RegisterTile) -> GemmBloc
 def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmBlocking:
     """The start plan, by closed formulas.
 
-    While B fits in a third of the last-level cache, every row tile meets all panels: long streams
-    are prefetched in time, and a row tile is fetched once. Otherwise, and when rows yield too few
-    tasks, a task has the panels that half of the second-level cache holds. A long reduction is
-    split so that a panel fills a quarter of that cache.
+    While B fits in a third of the last-level cache, every row tile is multiplied with all panels:
+    long streams are prefetched in time, and a row tile is fetched once. Otherwise, and when there
+    are too few tasks along m, a task has the panels that half of the second-level cache holds. A
+    long reduction is split so that a panel fills a quarter of that cache.
     """
     panels = panel_chunk(target, tile, product.k, product.n, product.bits)
     row_tiles = _ROW_TILES

@@ -99,8 +99,8 @@ def canonicalize(
 ) -> Canonical:
     """Steps 1 to 3. `tail` is the block that reads the result, None when the result is an output.
 
-    The first `apart` m axes are not fused with the others, so each of their values has its own row
-    tiles; likewise the first `columns_apart` n axes. Tiles have up to `most_rows` rows.
+    The first `apart` m axes are not fused with the others, so row tiles do not cross them; nor do
+    panels cross the first `columns_apart` n axes. Tiles have up to `most_rows` rows.
 
     Batch axes are kept. The m axes are fused into one, and so are the n axes; reduction axes are
     fused as far as the left operand's address stays linear. A long reduction that does not divide
@@ -356,11 +356,11 @@ def pack_panels(
 ) -> LoopRV:
     """Pack the panels one vector of columns at a time; return the loop over panels or their groups.
 
-    Where columns are contiguous in the source, its rows are read in runs that cover several panels:
-    rows may be a page apart, and each run costs a TLB lookup and restarts the prefetcher. Otherwise
-    the rows that a vector gathers from are read from one end to the other, so that each of their
-    lines is fetched once; where k steps are contiguous, this is done in square tiles that are
-    transposed in registers (`lower.transpose`).
+    If columns are contiguous in the source, each row is read in runs that span several panels,
+    because rows may be on different pages, and each run costs a TLB lookup and restarts the
+    hardware prefetcher. Otherwise, the source rows of a vector are read end to end, so that each
+    cache line is fetched once; if k steps are contiguous, by square tiles that are transposed in
+    registers (`lower.cpu.register_transpose`).
 
     Args:
         loops: the copy's own loops over (n, k…).

@@ -101,7 +101,8 @@ def contract(
         _pack_within(sch, form, pieces[0] if pieces else task, blocking.panels)
     else:
         pack(sch, form, batch)
-    # Must be last: next to steps that do not divide a sum, a panel would be as long as all of them.
+    # Unroll last: once a non-dividing split has a partial last iteration, the packed panel would
+    # be sized for the whole reduction.
     steps = _unroll_steps(sch, target, product, form.tile, blocking, k, width)
     if form.ragged and steps:
         _partition_last_group(sch, steps[-1])

@@ -27,7 +27,7 @@ from blockwright.target import Target
 _SHORT = 8  # rows up to this fraction (1/8) of the first-level cache are written at once
 _TASKS = 8  # fewest tasks per thread
 _IN_VECTORS = [ir.ForKind.SERIAL, ir.ForKind.VECTORIZED]
-# fewest rows per task: the first one is computed alone, and the last one is written alone
+# minimum rows per task: the prologue computes the first row, the epilogue writes the last
 _FEWEST = 8
 
 

@@ -1,4 +1,4 @@
-"""Moves that give lowering much to do: tiles with remainders, and nested annotations."""
+"""Moves that exercise lowering: tiles with remainders, and nested annotations."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Player:
         return self.chance.choice(fitting)
 
     def likely(self, chance: float = 0.8) -> bool:
-        """Usually true: whether to look for suitable arguments instead of arbitrary ones."""
+        """True with the given probability: for choosing suitable arguments over arbitrary ones."""
         return self.chance.random() < chance
 
     def node(self, block: BlockRV) -> ir.Block:

@@ -11,7 +11,7 @@ _USUAL = ("blockIdx.x", "blockIdx.y", "threadIdx.x", "threadIdx.y")
 
 
 def _bind(p: Player) -> None:
-    """Bind mostly an outer loop; if the loop is a reduction axis, mostly to a thread axis."""
+    """Bind a loop, preferably an outer one; reduction loops are preferably bound to thread axes."""
     block = p.block()
     loops = p.loops(block)
     loop = loops[0] if p.likely(0.6) else p.chance.choice(loops)

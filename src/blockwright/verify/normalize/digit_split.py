@@ -57,7 +57,7 @@ def _ways(
 ) -> Iterator[ir.PrimFunc]:
     """Candidate rewrites of a program, in order of preference.
 
-    Narrowing comes last, because a narrowed loop may be too short to be joined.
+    Loops are narrowed last, because a narrowed loop may be too short to be merged.
     """
     body = Tiles(minimum, digits).stmt(func.body)
     yield func.replace(body=_Radix(minimum, digits).stmt(body))

@@ -215,7 +215,7 @@ class Tiles:
         return condition if len(kept) == len(tests) else ir.all_of(tests[k] for k in kept)
 
     def _leaner(self, stmt: Any) -> Any:
-        """Drop the conditions in a statement that known ranges imply by now."""
+        """Remove conditions of a statement that the known ranges imply."""
         match stmt:
             case ir.BlockRealize():
                 node = stmt.map_children(
