@@ -50,7 +50,7 @@ def _free_nest(stmt: ir.Stmt) -> ir.Stmt:
             return None
         if node.loop_var is nest[0].loop_var:
             return node.replace(kind=ir.ForKind.PARALLEL)
-        fixed = ir.build.const_int(node.extent) is not None
+        fixed = ir.const_int(node.extent) is not None
         if node.loop_var is nest[-1].loop_var and fixed and len(spatial) == len(ir.loops(stmt)):
             return node.replace(kind=ir.ForKind.VECTORIZED)
         return None

@@ -15,13 +15,8 @@ from blockwright.cost import estimate
 from blockwright.lower import lower
 from blockwright.script.compute import Program
 from blockwright.strategies import CONSTANT_PARAMS, UNCACHED_PARAMS, apply_strategies
-from blockwright.strategies.cpu.gemm_blocking import (
-    GemmBlocking,
-    GemmShape,
-    gemm_blocking,
-    gemm_tile,
-    plan_seconds,
-)
+from blockwright.strategies.cpu.gemm_blocking import gemm_blocking, gemm_tile
+from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape, plan_seconds
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 

@@ -13,7 +13,7 @@ from blockwright.script.compute import Program
 from blockwright.strategies import STRATEGIES, apply_plan, apply_strategies
 from blockwright.strategies.cpu.gemm import STRATEGY as GEMM
 from blockwright.strategies.cpu.gemm import shapes_of
-from blockwright.strategies.cpu.gemm_blocking import plan_seconds
+from blockwright.strategies.cpu.gemm_cost import plan_seconds
 from blockwright.strategies.cpu.gemm_plan import GemmPlan
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning

@@ -200,7 +200,7 @@ def test_races_are_found() -> None:
 
 def _reduces(func: ir.PrimFunc) -> bool:
     return any(
-        it.iter_type is ir.IterType.REDUCE and (ir.build.const_int(it.dom.extent) or 5) > 1
+        it.iter_type is ir.IterType.REDUCE and (ir.const_int(it.dom.extent) or 5) > 1
         for b in ir.blocks(func.body)
         for it in b.iter_vars
     )

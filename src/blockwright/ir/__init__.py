@@ -1,7 +1,8 @@
 """The intermediate representation of both levels: immutable nodes, constructors, traversal.
 
 Nodes: `dtype`, `node`, `expr`, `buffer`, `stmt`, `reducer`, `function`, `graph`.
-Builtin operations: `op`. Constructors: `build`. Traversal and rewriting: `visit`.
+Builtin operations: `op`. Constructors: `build`; constants and conversions: `convert`; Python
+operators: `operators`. Traversal and rewriting: `visit`.
 Structural equality and hashing: `structural`.
 """
 
@@ -26,26 +27,19 @@ from blockwright.ir.buffer import (
 from blockwright.ir.build import (
     add,
     all_of,
-    as_expr,
     binary,
     call,
-    cast_to,
     ceildiv,
     compare,
     conditions,
-    const,
-    const_int,
     floordiv,
     floormod,
     full_region,
     if_then_else,
-    is_const_int,
     load,
     logical_and,
     logical_not,
     logical_or,
-    match_numbers,
-    match_types,
     maximum,
     minimum,
     mul,
@@ -56,6 +50,15 @@ from blockwright.ir.build import (
     sub,
     truediv,
     var,
+)
+from blockwright.ir.convert import (
+    as_expr,
+    cast_to,
+    const,
+    const_int,
+    is_const_int,
+    match_numbers,
+    match_types,
     widest_type,
 )
 from blockwright.ir.dtype import DType, dtype_of
@@ -127,6 +130,7 @@ from blockwright.ir.graph import (
 from blockwright.ir.messages import message_problem
 from blockwright.ir.node import Node, set_printer, show
 from blockwright.ir.op import OPS, Builtin, op_has_effect, op_row, register_op
+from blockwright.ir.operators import install_operators
 from blockwright.ir.rare import Rare
 from blockwright.ir.reducer import CommReducer
 from blockwright.ir.sorts import Sorts, value_variables
@@ -175,6 +179,8 @@ def _print_lazily(node: Node) -> str:
 
 
 set_printer(_print_lazily)
+
+install_operators()
 
 __all__ = [
     "BOUND_ATTRS",

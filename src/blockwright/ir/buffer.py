@@ -43,7 +43,7 @@ class Buffer(Node, frozen=True, eq=False):
         """Elements between the pointer and element 0, as an expression; constant 0 if unset."""
         return _NO_OFFSET if self.offset is None else self.offset
 
-    if TYPE_CHECKING:  # installed by `ir.build`, as the operators of expressions are
+    if TYPE_CHECKING:  # installed by `ir.operators`, as the operators of expressions are
 
         def __getitem__(self, index: ExprLike | tuple[ExprLike, ...]) -> Expr: ...
 

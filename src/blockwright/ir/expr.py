@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from blockwright.ir.buffer import Buffer
 
 ExprLike = Any
-"""An `Expr`, or a Python int, float or bool that `ir.build.as_expr` turns into a constant."""
+"""An `Expr`, or a Python int, float or bool that `ir.convert.as_expr` turns into a constant."""
 
 
 class Expr(Node, frozen=True, eq=False, kw_only=True):
@@ -51,7 +51,7 @@ class Expr(Node, frozen=True, eq=False, kw_only=True):
             help="use T.if_then_else / T.Select, `if` inside a script, or & | ~ on conditions",
         )
 
-    # Operators are defined in `ir.build`, which installs them here (they fold constants and
+    # Operators are defined in `ir.operators`, which installs them here (they fold constants and
     # match types; constructors themselves only store facts).
     if TYPE_CHECKING:
 

@@ -13,6 +13,7 @@ from blockwright.ir import build
 from blockwright.ir import expr as E
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.ir.buffer import Buffer
+from blockwright.ir.convert import cast_to, const
 from blockwright.ir.expr import Expr, Var
 from blockwright.ir.function import PrimFunc
 from blockwright.ir.structural import structural_equal
@@ -103,9 +104,9 @@ def _target(func: PrimFunc, key: Any) -> Var | Buffer:
 def _bind(values: dict[Var, Expr], variable: Var, value: Any) -> None:
     if isinstance(value, Buffer) or not isinstance(value, (int, float, Expr)):
         raise IRError(f"{variable.name} takes a number or an expression", code="BW219")
-    node = value if isinstance(value, Expr) else build.const(value, variable.type)
+    node = value if isinstance(value, Expr) else const(value, variable.type)
     if node.dtype is not variable.type:
-        node = build.cast_to(node, variable.type)
+        node = cast_to(node, variable.type)
     known = values.setdefault(variable, node)
     if not structural_equal(known, node):
         raise IRError(f"{variable.name} is given two values, {known!r} and {node!r}", code="BW219")
@@ -136,7 +137,7 @@ def _check(old: Buffer, new: Buffer, rewrite: Mutator) -> None:
     for before, after in zip(_parts(old), _parts(new), strict=True):
         for a, b in zip(before, after, strict=False):
             result = rewrite(a)
-            if not structural_equal(result, build.cast_to(b, result.dtype)):
+            if not structural_equal(result, cast_to(b, result.dtype)):
                 raise IRError(
                     f"{old.name} has {result!r} where the given buffer has {b!r}", code="BW219"
                 )
@@ -162,7 +163,7 @@ class _Specialize(Mutator):
             return build.logical_and(new.a, new.b)
         if isinstance(new, E.Or):
             return build.logical_or(new.a, new.b)
-        return build.cast_to(new.value, new.type) if isinstance(new, E.Cast) else new
+        return cast_to(new.value, new.type) if isinstance(new, E.Cast) else new
 
     def rewrite_Buffer(self, node: Buffer) -> Buffer:
         result = self.descend(node)

@@ -112,7 +112,7 @@ def stable(condition: Expr) -> Expr:
 
 def stable_negation(condition: Expr) -> Expr:
     """The negated condition if no statement under it can invalidate it, else true."""
-    return build.const(True, "bool") if reads_memory(condition) else build.logical_not(condition)
+    return const(True, "bool") if reads_memory(condition) else build.logical_not(condition)
 
 
 class Instantiate(Mutator):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
+from blockwright.ops.binary_row import SCALAR_ATTRS, binary, check_scalar
 from blockwright.ops.common import (
     BOOL,
     broadcast_info,
@@ -16,7 +17,6 @@ from blockwright.ops.common import (
     scalar_constant,
     tensors,
 )
-from blockwright.ops.elementwise_binary import SCALAR_ATTRS, binary, check_scalar
 from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
 from blockwright.ops.samples import bools, floats, ints, special, values
 

@@ -19,7 +19,7 @@ from blockwright.ops.common import (
     wide,
     widen,
 )
-from blockwright.ops.reduce import ReductionAxes
+from blockwright.ops.reduction_axes import ReductionAxes
 from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
 from blockwright.ops.samples import floats, values
 from blockwright.script.compute import Program

@@ -17,7 +17,7 @@ from blockwright.ops.common import (
     tensors,
     widen,
 )
-from blockwright.ops.reduce import ReductionAxes
+from blockwright.ops.reduction_axes import ReductionAxes
 from blockwright.ops.row import Attrs, OpContext, OpRow, Sample, known_dtype, normalize_axis
 from blockwright.ops.samples import floats, values
 from blockwright.script.compute import Program

@@ -9,6 +9,7 @@ from blockwright.support.registry import load
 _FAMILIES = (
     "activation",
     "adaptive_pool",
+    "arg_reduce",
     "attention",
     "cast",
     "channel_norm",
@@ -29,6 +30,7 @@ _FAMILIES = (
     "search",
     "shape",
     "softmax",
+    "vector_norm",
 )
 """Files with a tuple `ROWS` of operators."""
 

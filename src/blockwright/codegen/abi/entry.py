@@ -32,6 +32,8 @@ from blockwright.ir import (
     PrimFunc,
     Var,
     build,
+    cast_to,
+    const,
     const_int,
     structural_equal,
 )
@@ -312,11 +314,11 @@ class _Entry:
 
 def _is_compact(buffer: Buffer) -> bool:
     """Whether the strides are those of a dense row-major buffer."""
-    expected: Expr = build.const(1, "int64")
+    expected: Expr = const(1, "int64")
     for extent, stride in zip(reversed(buffer.shape), reversed(buffer.strides), strict=True):
-        if not structural_equal(build.cast_to(stride, "int64"), expected):
+        if not structural_equal(cast_to(stride, "int64"), expected):
             return False
-        expected = build.mul(expected, build.cast_to(extent, "int64"))
+        expected = build.mul(expected, cast_to(extent, "int64"))
     return True
 
 

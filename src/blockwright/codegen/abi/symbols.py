@@ -13,7 +13,18 @@ from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.expr import ExprEmitter
 from blockwright.codegen.llvm.ffi import DLTENSOR
 from blockwright.codegen.llvm.values import Value, int_const
-from blockwright.ir import Buffer, DType, Expr, IntImm, Sorts, Var, build, collect, structural_equal
+from blockwright.ir import (
+    Buffer,
+    DType,
+    Expr,
+    IntImm,
+    Sorts,
+    Var,
+    build,
+    cast_to,
+    collect,
+    structural_equal,
+)
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.support import BuildError
 
@@ -191,5 +202,5 @@ class Symbols:
     def byte_size(self, buffer: Buffer) -> Value:
         total: Expr = build.const(buffer.dtype.nbytes * buffer.dtype.lanes, "int64")
         for extent in buffer.shape:
-            total = build.mul(total, build.cast_to(extent, "int64"))
+            total = build.mul(total, cast_to(extent, "int64"))
         return self.index(total)

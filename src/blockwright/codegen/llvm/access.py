@@ -18,7 +18,7 @@ from blockwright.codegen.llvm.values import (
     nbytes_of,
     vector,
 )
-from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build
+from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build, cast_to
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
 
@@ -39,7 +39,7 @@ def flatten_index(access: BufferLoad | BufferStore) -> Expr:
     if not strides:
         strides = [build.const(1, "int64")]
         for extent in reversed(buffer.shape[1:]):
-            strides.insert(0, build.mul(strides[0], build.cast_to(extent, "int64")))
+            strides.insert(0, build.mul(strides[0], cast_to(extent, "int64")))
     lanes = max(index.dtype.lanes for index in indices)
     ramp = next((i for i in indices if isinstance(i, E.Ramp)), None)
     alone = ramp is not None and all(i is ramp or i.dtype.lanes == 1 for i in indices)
@@ -49,14 +49,12 @@ def flatten_index(access: BufferLoad | BufferStore) -> Expr:
         part = index
         if alone and part is ramp:
             assert ramp is not None
-            step = build.mul(build.cast_to(ramp.stride, "int64"), stride)
+            step = build.mul(cast_to(ramp.stride, "int64"), stride)
             part = ramp.base
         elif not alone and lanes > 1 and part.dtype.lanes == 1:
             part = E.Broadcast(part, lanes)
         wide = DType("int", 64, part.dtype.lanes)
-        total = build.add(
-            total, build.mul(build.cast_to(part, wide), build.cast_to(stride, "int64"))
-        )
+        total = build.add(total, build.mul(cast_to(part, wide), cast_to(stride, "int64")))
     return total if step is None else E.Ramp(total, step, lanes)
 
 

@@ -41,8 +41,10 @@ from blockwright.ir import (
     Stmt,
     Var,
     build,
+    cast_to,
     collect,
     free_vars,
+    match_types,
     substitute,
 )
 from blockwright.ir import expr as E
@@ -179,7 +181,7 @@ def _elements(c: ExprEmitter, nbytes: Value) -> Value:
 
 def _pointer(c: ExprEmitter, store: BufferStore, var: Var, at: Expr) -> Value:
     """The address of a store when the loop variable has a given value."""
-    index = substitute(_base(store), {var: build.cast_to(at, var.type)})
+    index = substitute(_base(store), {var: cast_to(at, var.type)})
     return c.e.offset(c.context.memory(store.buffer).pointer, c.index(index), 4)
 
 
@@ -244,7 +246,7 @@ def _side_by_side(stores: tuple[BufferStore, ...], loop: For, lanes: int) -> boo
     known = Analyzer()
 
     def distance(index: Expr) -> int | None:
-        return integers.constant_of(known.simplify(build.sub(*build.match_types(index, first))))
+        return integers.constant_of(known.simplify(build.sub(*match_types(index, first))))
 
     return all(distance(_base(s)) == lanes * k for k, s in enumerate(stores)) and (
         distance(substitute(first, {loop.loop_var: after})) == lanes * len(stores)

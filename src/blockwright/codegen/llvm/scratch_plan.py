@@ -20,7 +20,9 @@ from blockwright.ir import (
     Node,
     Var,
     build,
+    cast_to,
     collect,
+    const,
 )
 
 ALIGNMENT = 64
@@ -55,10 +57,10 @@ def on_stack(buffer: Buffer, used: int) -> bool:
 
 def byte_count(buffer: Buffer) -> Expr:
     """Size of a buffer in bytes, rounded up to the alignment."""
-    total: Expr = build.const(buffer.dtype.nbytes * buffer.dtype.lanes, "int64")
+    total: Expr = const(buffer.dtype.nbytes * buffer.dtype.lanes, "int64")
     for extent in buffer.shape:
-        total = build.mul(total, build.cast_to(extent, "int64"))
-    unit = build.const(ALIGNMENT, "int64")
+        total = build.mul(total, cast_to(extent, "int64"))
+    unit = const(ALIGNMENT, "int64")
     return build.mul(build.floordiv(build.add(total, ALIGNMENT - 1), unit), unit)
 
 

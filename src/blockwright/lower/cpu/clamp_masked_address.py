@@ -33,6 +33,7 @@ from blockwright.ir import (
     Stmt,
     Var,
     build,
+    cast_to,
     const,
     const_int,
     free_vars,
@@ -80,7 +81,7 @@ def _towards(position: Expr, condition: Expr, analyzer: Analyzer) -> Expr:
         missing = build.maximum(build.sub(none, room), none)
         rate = _rate(position, room, analyzer)
         if rate is not None:
-            shift = build.add(shift, build.mul(build.cast_to(missing, position.dtype), rate))
+            shift = build.add(shift, build.mul(cast_to(missing, position.dtype), rate))
     return shift
 
 

@@ -19,7 +19,7 @@ from blockwright.analysis.dataflow.overlap import apart
 from blockwright.arith import Analyzer
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.state import StepState
-from blockwright.schedule.legality.buffers import require_in_blocks
+from blockwright.schedule.legality.buffer_uses import require_in_blocks
 from blockwright.schedule.legality.guards import memory
 
 _ANY_ORDER = (ir.ForKind.PARALLEL, ir.ForKind.THREAD_BINDING)

@@ -13,7 +13,8 @@ from blockwright.schedule.engine.explicit_regions import stated_by_user
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import NewRanges, Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import accessed_buffer, region_of, with_index_type
+from blockwright.schedule.legality.buffers import accessed_buffer, region_of
+from blockwright.schedule.rewrite.copy_nest import with_index_type
 
 
 class AnnotateBufferAccess(Primitive, frozen=True, eq=False):

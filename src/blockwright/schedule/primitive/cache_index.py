@@ -12,14 +12,10 @@ from blockwright.schedule.engine.forwarding import rewritten_accesses, with_sign
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    copy_nest,
-    fresh_name,
-    outermost,
-    require_scope_name,
-    visible_outside,
-)
+from blockwright.schedule.legality.buffer_uses import require_scope_name
 from blockwright.schedule.legality.kept_values import Unmarked, as_index, inside
+from blockwright.schedule.legality.own_loops import outermost
+from blockwright.schedule.rewrite.copy_nest import copy_nest, fresh_name, visible_outside
 
 
 class CacheIndex(Primitive, frozen=True, eq=False):

@@ -10,21 +10,22 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    accessed_buffer,
-    copy_nest,
-    fresh_name,
-    home,
-    readers,
-    region_of,
+from blockwright.schedule.legality.buffer_uses import (
     require_in_blocks,
     require_scope_name,
     require_seen,
+)
+from blockwright.schedule.legality.buffers import (
+    accessed_buffer,
+    home,
+    readers,
+    region_of,
     whole_box,
     writers,
 )
 from blockwright.schedule.legality.checks import earlier_writers
 from blockwright.schedule.rewrite.copies import accessed_box, anchor, concurrent, copied_nest
+from blockwright.schedule.rewrite.copy_nest import copy_nest, fresh_name
 
 
 class CacheInplace(Primitive, frozen=True, eq=False):

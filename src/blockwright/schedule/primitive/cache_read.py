@@ -9,20 +9,21 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    accessed_buffer,
-    copy_nest,
-    first_of,
-    fresh_name,
+from blockwright.schedule.legality.buffer_uses import (
     or_inplace,
-    readers,
-    region_of,
     require_in_blocks,
     require_scope_name,
+)
+from blockwright.schedule.legality.buffers import (
+    accessed_buffer,
+    readers,
+    region_of,
     whole_box,
     writers,
 )
+from blockwright.schedule.legality.own_loops import first_of
 from blockwright.schedule.rewrite.copies import accessed_box, anchor, concurrent, copied_nest
+from blockwright.schedule.rewrite.copy_nest import copy_nest, fresh_name
 
 
 class CacheRead(Primitive, frozen=True, eq=False):

@@ -13,10 +13,11 @@ from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import fresh_name, require_shared
+from blockwright.schedule.legality.buffer_uses import require_shared
 from blockwright.schedule.legality.guards import narrowed
 from blockwright.schedule.legality.initial_order import require_constant_first
 from blockwright.schedule.legality.try_remedies import called, legal
+from blockwright.schedule.rewrite.copy_nest import fresh_name
 from blockwright.schedule.rewrite.loops import resized
 
 Bounds = dict[ir.Var, tuple[ir.Expr, ir.Expr]]

@@ -11,11 +11,11 @@ from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import fresh_name
 from blockwright.schedule.legality.checks import require_once
 from blockwright.schedule.legality.initial_order import require_initial_first
 from blockwright.schedule.legality.remedies import parted
 from blockwright.schedule.legality.try_remedies import called, calls, legal
+from blockwright.schedule.rewrite.copy_nest import fresh_name
 
 
 class DecomposeReduction(Primitive, frozen=True, eq=False):

@@ -13,7 +13,8 @@ from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import home, require_in_blocks
+from blockwright.schedule.legality.buffer_uses import require_in_blocks
+from blockwright.schedule.legality.buffers import home
 from blockwright.schedule.legality.checks import require_complete
 from blockwright.schedule.legality.reduction import iterators_at, outermost_own, reduction_of
 from blockwright.schedule.legality.try_remedies import called, first_legal

@@ -11,15 +11,11 @@ from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    accessed_buffer,
-    copy_nest,
-    fresh_name,
-    nest_of,
-    trivial_loops,
-)
+from blockwright.schedule.legality.buffers import accessed_buffer
 from blockwright.schedule.legality.checks import require_filled
+from blockwright.schedule.legality.own_loops import nest_of, trivial_loops
 from blockwright.schedule.legality.reduction import reduction_of
+from blockwright.schedule.rewrite.copy_nest import copy_nest, fresh_name
 from blockwright.support import IRError
 
 

@@ -8,7 +8,8 @@ from blockwright import ir
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import nest_of, require_no_readback, trivial_loops
+from blockwright.schedule.legality.buffer_uses import require_no_readback
+from blockwright.schedule.legality.own_loops import nest_of, trivial_loops
 from blockwright.schedule.legality.reduction import reduction_of
 from blockwright.schedule.rewrite.einsum_padding import (
     EinsumPadding,

@@ -9,14 +9,12 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    accessed_buffer,
-    fresh_name,
+from blockwright.schedule.legality.buffer_uses import (
     or_inplace,
-    region_of,
     require_in_blocks,
     require_scope_name,
 )
+from blockwright.schedule.legality.buffers import accessed_buffer, region_of
 from blockwright.schedule.rewrite.copies import (
     box_at,
     box_block,
@@ -24,6 +22,7 @@ from blockwright.schedule.rewrite.copies import (
     fail_unwritten,
     is_held,
 )
+from blockwright.schedule.rewrite.copy_nest import fresh_name
 from blockwright.schedule.rewrite.move import body_parts
 
 

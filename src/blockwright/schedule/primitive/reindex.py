@@ -16,28 +16,30 @@ from blockwright.schedule.engine.forwarding import rewritten_accesses, with_sign
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import BufferName, Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    accesses_to,
-    copy_nest,
-    fresh_name,
-    named_buffer,
+from blockwright.schedule.legality.buffer_uses import (
     or_inplace,
-    outermost,
-    reached,
-    readers,
-    region_of,
     require_elements,
     require_in_blocks,
     require_no_readback,
-    require_reached,
-    visible_outside,
+)
+from blockwright.schedule.legality.buffers import (
+    accesses_to,
+    named_buffer,
+    readers,
+    region_of,
     whole_box,
-    with_index_type,
     writers,
 )
 from blockwright.schedule.legality.guards import may_fail
 from blockwright.schedule.legality.injective import spans, why_not_injective
+from blockwright.schedule.legality.own_loops import outermost, reached, require_reached
 from blockwright.schedule.rewrite.copies import concurrent, fail_unwritten, is_held
+from blockwright.schedule.rewrite.copy_nest import (
+    copy_nest,
+    fresh_name,
+    visible_outside,
+    with_index_type,
+)
 
 
 class Reindex(Primitive, frozen=True, eq=False):

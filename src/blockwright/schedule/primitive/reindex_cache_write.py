@@ -7,7 +7,8 @@ from typing import ClassVar
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import AnyIndexMap, Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import accessed_buffer, require_scope_name
+from blockwright.schedule.legality.buffer_uses import require_scope_name
+from blockwright.schedule.legality.buffers import accessed_buffer
 from blockwright.schedule.primitive.reindex import reindexed
 
 

@@ -13,7 +13,7 @@ from blockwright.schedule.engine.fresh_copy import copied_expr, with_own_lets
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import require_in_blocks
+from blockwright.schedule.legality.buffer_uses import require_in_blocks
 from blockwright.schedule.legality.checks import require_complete
 from blockwright.schedule.legality.guards import narrowed
 from blockwright.schedule.legality.kept_values import Unmarked, as_value, inside

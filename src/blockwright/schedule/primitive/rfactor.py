@@ -12,13 +12,13 @@ from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import fresh_name
 from blockwright.schedule.legality.checks import require_once, require_zero_start
 from blockwright.schedule.legality.reduction import reduction_of, require_restart
 from blockwright.schedule.primitive.decompose_reduction import (
     reduction_loops,
     require_reduction,
 )
+from blockwright.schedule.rewrite.copy_nest import fresh_name
 
 
 class Rfactor(Primitive, frozen=True, eq=False):

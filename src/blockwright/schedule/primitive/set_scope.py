@@ -10,12 +10,8 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    accessed_buffer,
-    home,
-    require_scope_name,
-    require_seen,
-)
+from blockwright.schedule.legality.buffer_uses import require_scope_name, require_seen
+from blockwright.schedule.legality.buffers import accessed_buffer, home
 from blockwright.schedule.legality.try_remedies import THEN, called, first_legal
 
 

@@ -9,7 +9,8 @@ from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import accessed_buffer, require_home, require_layout_free
+from blockwright.schedule.legality.buffer_uses import require_layout_free
+from blockwright.schedule.legality.buffers import accessed_buffer, require_home
 from blockwright.schedule.primitive.annotate import with_annotations
 
 

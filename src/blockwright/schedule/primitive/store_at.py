@@ -15,9 +15,9 @@ from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import fresh_name
 from blockwright.schedule.legality.checks import require_known_kind
 from blockwright.schedule.legality.reduction import require_initial_values
+from blockwright.schedule.rewrite.copy_nest import fresh_name
 from blockwright.schedule.rewrite.motion import require_straight
 from blockwright.schedule.rewrite.storage import (
     moved_accesses,

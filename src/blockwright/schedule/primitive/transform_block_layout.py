@@ -12,14 +12,8 @@ from blockwright.schedule.engine.forwarding import rewritten_accesses, with_sign
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import AnyIndexMap, Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    lowest_indices,
-    nest_of,
-    simplified_indices,
-    trivial_loops,
-    with_index_type,
-)
 from blockwright.schedule.legality.checks import require_known_kind
+from blockwright.schedule.legality.own_loops import nest_of, trivial_loops
 from blockwright.schedule.legality.reduction import (
     fail_order,
     row_major,
@@ -27,6 +21,11 @@ from blockwright.schedule.legality.reduction import (
     why_ordered,
 )
 from blockwright.schedule.legality.try_remedies import calls, first_legal
+from blockwright.schedule.rewrite.copy_nest import (
+    lowest_indices,
+    simplified_indices,
+    with_index_type,
+)
 
 
 class TransformBlockLayout(Primitive, frozen=True, eq=False):

@@ -14,18 +14,15 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import AnyIndexMap, BufferName, PadValue, Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    named_buffer,
-    require_elements,
-    require_home,
-    with_index_type,
-)
+from blockwright.schedule.legality.buffer_uses import require_elements
+from blockwright.schedule.legality.buffers import named_buffer, require_home
 from blockwright.schedule.legality.injective import (
     MOST_COUNTED,
     all_places,
     spans,
     why_not_injective,
 )
+from blockwright.schedule.rewrite.copy_nest import with_index_type
 from blockwright.schedule.rewrite.layout_padding import LayoutPadding, filling, who_pads
 from blockwright.schedule.rewrite.relayout import relayout
 

@@ -9,17 +9,13 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    accessed_buffer,
-    fresh_name,
-    readers,
-    region_of,
+from blockwright.schedule.legality.buffer_uses import (
     require_in_blocks,
     require_scope_name,
     require_seen,
     require_shared,
-    writers,
 )
+from blockwright.schedule.legality.buffers import accessed_buffer, readers, region_of, writers
 from blockwright.schedule.legality.try_remedies import first_legal
 from blockwright.schedule.primitive.cache_write import require_own_values, require_written
 from blockwright.schedule.primitive.read_at import blocks_below
@@ -30,6 +26,7 @@ from blockwright.schedule.rewrite.copies import (
     fail_unwritten,
     is_held,
 )
+from blockwright.schedule.rewrite.copy_nest import fresh_name
 from blockwright.schedule.rewrite.move import body_parts
 
 

@@ -10,8 +10,9 @@ from blockwright.arith import Analyzer, eval_set
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import copy_nest, fresh_name, nest_of
 from blockwright.schedule.legality.checks import require_filled
+from blockwright.schedule.legality.own_loops import nest_of
+from blockwright.schedule.rewrite.copy_nest import copy_nest, fresh_name
 from blockwright.schedule.rewrite.loops import resized
 
 

@@ -6,7 +6,8 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import Forwarding
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import require_elements, require_home
+from blockwright.schedule.legality.buffer_uses import require_elements
+from blockwright.schedule.legality.buffers import require_home
 
 
 def with_element_type(

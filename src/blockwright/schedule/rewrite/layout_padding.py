@@ -13,15 +13,10 @@ from blockwright.arith import IndexMap
 from blockwright.schedule.engine.edit import Edit, wrap_loops
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import (
-    first_of,
-    fresh_name,
-    nest_of,
-    outermost,
-    own_copies,
-    own_loops,
-    writers,
-)
+from blockwright.schedule.legality.buffer_uses import own_copies
+from blockwright.schedule.legality.buffers import writers
+from blockwright.schedule.legality.own_loops import first_of, nest_of, outermost, own_loops
+from blockwright.schedule.rewrite.copy_nest import fresh_name
 
 
 class LayoutPadding:

@@ -22,7 +22,7 @@ from blockwright.analysis import BlockKind, BlockScope, block_access_regions
 from blockwright.analysis.access.store_coverage import fill_box, runs
 from blockwright.arith import covers, detect_iter_map
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import require_in_blocks
+from blockwright.schedule.legality.buffer_uses import require_in_blocks
 from blockwright.schedule.legality.checks import require_kind, require_known_kind
 from blockwright.schedule.legality.reduction import require_kept_order
 from blockwright.schedule.legality.try_remedies import called, legal

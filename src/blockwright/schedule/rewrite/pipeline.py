@@ -15,10 +15,10 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.fresh_copy import copied
 from blockwright.schedule.engine.state import StepResult, StepState
-from blockwright.schedule.legality.buffers import fresh_name
 from blockwright.schedule.legality.checks import with_own_buffers
 from blockwright.schedule.legality.guards import guarded
 from blockwright.schedule.legality.reduction import require_initial_values
+from blockwright.schedule.rewrite.copy_nest import fresh_name
 from blockwright.schedule.rewrite.loops import moved
 from blockwright.schedule.rewrite.multi_buffering import UseVersions, versioned
 from blockwright.schedule.rewrite.pipeline_stages import PipelinePlan

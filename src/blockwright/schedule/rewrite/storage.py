@@ -10,13 +10,8 @@ from blockwright.analysis import BlockScope
 from blockwright.arith import Analyzer, IntervalSet, union
 from blockwright.schedule.engine.forwarding import AccessRewrite
 from blockwright.schedule.engine.state import StepState
-from blockwright.schedule.legality.buffers import (
-    accessed_buffer,
-    accesses_to,
-    home,
-    require_elements,
-    require_in_blocks,
-)
+from blockwright.schedule.legality.buffer_uses import require_elements, require_in_blocks
+from blockwright.schedule.legality.buffers import accessed_buffer, accesses_to, home
 from blockwright.schedule.legality.try_remedies import called, first_legal
 
 

@@ -21,9 +21,10 @@ from blockwright.arith import IndexMap
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import long_sums
 from blockwright.strategies.cpu.elementwise import spread
-from blockwright.strategies.cpu.gemm_blocking import GemmShape, unknown_rows
+from blockwright.strategies.cpu.gemm_blocking import unknown_rows
 from blockwright.strategies.cpu.gemm_canonical import node
 from blockwright.strategies.cpu.gemm_contract import contract, operands_of
+from blockwright.strategies.cpu.gemm_cost import GemmShape
 from blockwright.strategies.cpu.gemm_plan import GemmPlan, best_plan, other_plans
 from blockwright.strategies.cpu.gemm_shape import product_of, shape_of
 from blockwright.strategies.cpu.inline import inline_where, is_copy

@@ -15,7 +15,7 @@ from blockwright.ir.annotations import (
     TAIL_SPECIALIZATION,
 )
 from blockwright.schedule import BlockRV, LoopRV, Schedule
-from blockwright.strategies.cpu.gemm_blocking import GemmBlocking, GemmShape, unknown_rows
+from blockwright.strategies.cpu.gemm_blocking import unknown_rows
 from blockwright.strategies.cpu.gemm_canonical import (
     Canonical,
     canonicalize,
@@ -25,6 +25,7 @@ from blockwright.strategies.cpu.gemm_canonical import (
     unroll_reduction,
     vector_rows,
 )
+from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.gemm_shape import product_of, shape_of
 from blockwright.strategies.cpu.inline import extent

@@ -6,13 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from blockwright.strategies.cpu.gemm_blocking import (
-    GemmBlocking,
-    GemmShape,
-    gemm_blocking,
-    gemm_tile,
-    ranked_blockings,
-)
+from blockwright.strategies.cpu.gemm_blocking import gemm_blocking, gemm_tile, ranked_blockings
+from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape
 from blockwright.strategies.cpu.micro_kernel import MicroKernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile
 from blockwright.strategies.cpu.split_k import WHOLE, Pieces

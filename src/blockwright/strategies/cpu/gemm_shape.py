@@ -6,7 +6,7 @@ import math
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
-from blockwright.strategies.cpu.gemm_blocking import GemmShape
+from blockwright.strategies.cpu.gemm_cost import GemmShape
 from blockwright.strategies.cpu.micro_kernel import MicroKernel
 from blockwright.strategies.match.blocks import (
     Contraction,

@@ -1,0 +1,167 @@
+"""Predicted time of a GEMM blocking: the cost model applied to the loop nest that it describes."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from blockwright.cost import (
+    AccessNode,
+    BufferNode,
+    LoopNode,
+    StatementNode,
+    around,
+    estimate_nest,
+    share_out,
+)
+from blockwright.strategies.cpu.register_tiling import RegisterTile
+from blockwright.target import Target
+
+UNKNOWN_EXTENT = 512  # extent assumed for a symbolic axis
+
+
+class GemmShape(msgspec.Struct, frozen=True):
+    """Extents of `C[b, m, n] += A[b, m, k] * B[b, n, k]`; None for symbolic ones.
+
+    Attributes:
+        batch, m, n, k: extents, each the product over its axes. A step of k is a group of the
+            micro-kernel.
+        m_stride, k_stride: strides of A along m and k, in bytes.
+        bits: of an accumulator, and of the group of elements that one lane multiplies per step.
+        uncached: whether B is in no cache at entry.
+        outside_private_cache: whether B is in no private cache (L1, L2) at entry.
+        packed: whether B is packed into panels at every call; otherwise it is packed already.
+        min_m, m_multiple: smallest value and a divisor of a symbolic m.
+    """
+
+    batch: int | None
+    m: int | None
+    n: int | None
+    k: int | None
+    m_stride: int
+    k_stride: int
+    bits: int = 32
+    uncached: bool = False
+    outside_private_cache: bool = False
+    packed: bool = False
+    min_m: int = 1
+    m_multiple: int = 1
+
+
+class GemmBlocking(msgspec.Struct, frozen=True):
+    """Blocking and loop order of a GEMM.
+
+    Attributes:
+        row_tiles, panels: register tiles along m, and panels of B, per task.
+        depth: reduction steps that are summed in registers before they are added to the result;
+            None for all.
+        rows_inside: whether the loop over row tiles is inside the loop over panels, so that a panel
+            is used for all rows of a task before the next one; otherwise a row tile is
+            multiplied with all panels first.
+        bands: whether a task covers all rows, in bands of `row_tiles` tiles per pass over its
+            panels; otherwise tasks have `row_tiles` tiles.
+        packs: whether a task packs the panels that it uses, as many as it uses at a time; otherwise
+            all threads pack all panels before.
+    """
+
+    row_tiles: int
+    panels: int
+    depth: int | None = None
+    rows_inside: bool = False
+    bands: bool = False
+    packs: bool = False
+
+
+def tiles_of(product: GemmShape, tile: RegisterTile) -> tuple[int, int]:
+    rows = math.ceil((product.m or UNKNOWN_EXTENT) / tile.rows)
+    return rows, math.ceil((product.n or UNKNOWN_EXTENT) / tile.columns)
+
+
+def plan_seconds(
+    target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking
+) -> float:
+    """Seconds of a plan, estimated by the cost model."""
+    return estimate_nest([_nest(target, product, tile, plan)], target).seconds
+
+
+class _Axis(msgspec.Struct):
+    """Loops over tiles along m or n: the loop over tasks, and the one within a task."""
+
+    outer: LoopNode
+    inner: LoopNode
+
+    def moves(self, step: float) -> dict[LoopNode, float]:
+        """Strides of an operand that moves by `step` bytes per tile, by loop."""
+        return {self.outer: step * self.inner.count, self.inner: step}
+
+
+class _Operand(msgspec.Struct):
+    """A register tile's operand: strides in bytes by loop, by row and by column."""
+
+    storage: BufferNode
+    moves: dict[LoopNode, float]
+    by_row: float
+    by_column: float
+
+
+def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking) -> LoopNode:
+    """The loop nest that the strategy builds for a plan, without packing B."""
+    size = product.bits // 8
+    depth = product.k or UNKNOWN_EXTENT
+    row_tiles, panels = tiles_of(product, tile)
+    m = _Axis(LoopNode(row_tiles / plan.row_tiles, "parallel"), LoopNode(plan.row_tiles))
+    n = _Axis(LoopNode(panels / plan.panels, "parallel"), LoopNode(plan.panels))
+    batch = LoopNode(product.batch or 1, "parallel")
+    pieces = math.ceil(depth / plan.depth) if plan.depth else 1
+    piece, step = LoopNode(pieces), LoopNode(depth / pieces)
+    panel, rows = tile.columns * size, row_tiles * tile.rows
+    width, count = panels * panel, batch.count
+    a = _Operand(
+        BufferNode("A", depth * rows * size * count),
+        {
+            batch: depth * rows * size,
+            **m.moves(tile.rows * product.m_stride),
+            piece: step.count * product.k_stride,
+            step: product.k_stride,
+        },
+        product.m_stride,
+        0,
+    )
+    b = _Operand(
+        BufferNode("B", depth * width * count, uncached=product.uncached),
+        {batch: depth * width, **n.moves(depth * panel), piece: step.count * panel, step: panel},
+        0,
+        size,
+    )
+    c = _Operand(
+        BufferNode("C", rows * width * count),
+        {batch: rows * width, **m.moves(tile.rows * width), **n.moves(panel)},
+        width,
+        size,
+    )
+    sums = _Operand(BufferNode("sums", tile.rows * panel, registers=True), {}, panel, size)
+    step.body = [_each(tile, size, sums, sums, a, b)]
+    body: list[LoopNode | StatementNode] = [_each(tile, size, sums), step]
+    body.append(_each(tile, size, c, sums, c) if pieces > 1 else _each(tile, size, c, sums))
+    first, second = (n, m) if plan.rows_inside else (m, n)
+    tasks = [batch, first.outer, second.outer]
+    share_out(tasks, target.num_threads)
+    inside = [*tasks[1:], piece, first.inner, second.inner]
+    around([batch, *(loop for loop in inside if loop.count > 1)], body)
+    return batch
+
+
+def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> LoopNode:
+    """One statement over all elements of a register tile."""
+    row, column = LoopNode(tile.rows, "unrolled"), LoopNode(tile.columns, "lanes")
+
+    def access(operand: _Operand, is_store: bool) -> AccessNode:
+        inside = {row: operand.by_row, column: operand.by_column}
+        moves = operand.moves | {loop: step for loop, step in inside.items() if step}
+        return AccessNode(operand.storage, moves, size, stored=is_store)
+
+    accesses = (access(stored, True), *(access(operand, False) for operand in loaded))
+    column.body = [StatementNode(accesses, 1, stored in loaded, width=size)]
+    row.body = [column]
+    return row
