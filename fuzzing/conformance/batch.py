@@ -27,7 +27,7 @@ from fuzzing.eager.compare import (
     leaves,
     same_bits,
 )
-from fuzzing.eager.outcome import NoResult, called, compiled, export, problem_of
+from fuzzing.eager.outcome import Outcome, called, compiled, export, problem_of
 from fuzzing.eager.sizes import every_size_dynamic, other_sizes
 
 _CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item", "_to_copy"}
@@ -135,10 +135,10 @@ class Batch(torch.nn.Module):
 def judged(batch: list[Prepared], dynamic: bool = False) -> list[SampleOutcome]:
     """The outcome of each sample."""
     result = _attempt(batch, dynamic)
-    if not isinstance(result, NoResult):
+    if not isinstance(result, Outcome):
         return result
     if len(batch) == 1:
-        return [SampleOutcome(result.kind, result.code, result.words)]
+        return [SampleOutcome(result.what, result.code, result.words)]
     groups = [list(g) for _, g in itertools.groupby(batch, lambda p: p.group)]
     if len(groups) > 1:
         return [outcome for group in groups for outcome in judged(group, dynamic)]
@@ -151,15 +151,15 @@ def judged(batch: list[Prepared], dynamic: bool = False) -> list[SampleOutcome]:
         return [*judged(batch[:half], dynamic), *judged(batch[half:], dynamic)]
     rest = iter(judged(kept, dynamic) if kept else [])
     return [
-        next(rest) if problem is None else SampleOutcome(problem.kind, problem.code, problem.words)
+        next(rest) if problem is None else SampleOutcome(problem.what, problem.code, problem.words)
         for problem in alone
     ]
 
 
-def _uncovered(batch: list[Prepared], dynamic: bool) -> list[NoResult | None]:
+def _uncovered(batch: list[Prepared], dynamic: bool) -> list[Outcome | None]:
     """The unsupported operators of each sample, found by one decomposition of all."""
     program = _exported(batch, dynamic)
-    result: list[NoResult | None] = [None] * len(batch)
+    result: list[Outcome | None] = [None] * len(batch)
     try:
         missing = unknown_nodes(decomposed(functional(program), KNOWN), KNOWN)
     except ImporterError:  # some sample cannot be decomposed: the caller tries each alone
@@ -170,14 +170,14 @@ def _uncovered(batch: list[Prepared], dynamic: bool) -> list[NoResult | None]:
             paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
             number = next((p.removeprefix("parts.") for p in paths if p.startswith("parts.")), "")
             if number.isdecimal():
-                result[int(number)] = NoResult("refused", "BW501", words)
+                result[int(number)] = Outcome("refused", "BW501", words)
     return result
 
 
-def importable(one: Prepared, dynamic: bool = False) -> NoResult | None:
+def importable(one: Prepared, dynamic: bool = False) -> Outcome | None:
     """The reason why the importer rejects a sample; None if it accepts it."""
     program = _exported([one], dynamic)
-    if isinstance(program, NoResult):
+    if isinstance(program, Outcome):
         return program
     try:
         from_exported_program(program)
@@ -192,21 +192,21 @@ def _exported(batch: list[Prepared], dynamic: bool) -> Any:
     return export(Batch([p.sample for p in batch]), tensors, shapes)
 
 
-def _attempt(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome] | NoResult:
+def _attempt(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome] | Outcome:
     """The outcomes of the samples if they compile and run as one module."""
     program = _exported(batch, dynamic)
-    if isinstance(program, NoResult):
+    if isinstance(program, Outcome):
         return program
     executable = compiled(program)
-    if isinstance(executable, NoResult):
+    if isinstance(executable, Outcome):
         return executable
     tensors = [t for p in batch for t in copied(p.sample.tensors)]
     results = called(executable, tuple(tensors))
-    if isinstance(results, NoResult):
+    if isinstance(results, Outcome):
         return results
     kept = [t for p in batch for t in p.sample.tensors]
     if not same_bits(tensors, kept):
-        return NoResult("wrong", "", "the call changed its inputs")
+        return Outcome("wrong", "", "the call changed its inputs")
     outcomes = [_compared(p, r) for p, r in zip(batch, results, strict=True)]
     if dynamic:
         for step in (1, 13):
@@ -254,7 +254,7 @@ def _as_decomposed(one: Prepared, result: Any) -> bool:
     NaN.
     """
     program = _exported([one], False)
-    if isinstance(program, NoResult):
+    if isinstance(program, Outcome):
         return False
     whole = functional(program)
     for known in (KNOWN, frozenset[str]()):
@@ -328,10 +328,10 @@ def _at_other_sizes(
         again.append(other)
         given += mine if other is not None else one.sample.tensors
     results = called(executable, tuple(copied(given)))
-    if isinstance(results, NoResult):
+    if isinstance(results, Outcome):
         if len(batch) > 1:  # judge each sample in its own module
             return [o for p in batch for o in judged([p], True)]
-        return [SampleOutcome(results.kind, results.code, results.words)]
+        return [SampleOutcome(results.what, results.code, results.words)]
     return [
         old if other is None or old.what != "passed" else _compared(other, result)
         for old, other, result in zip(outcomes, again, results, strict=True)

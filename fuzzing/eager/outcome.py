@@ -26,30 +26,40 @@ _REFUSALS = (ImporterError, GraphError, OptionError, ArgumentError)
 """Errors that reject the input; other Blockwright errors are defects of the compiler."""
 
 
-class NoResult(msgspec.Struct, frozen=True):
-    """The reason why there are no results.
+class Outcome(msgspec.Struct, frozen=True):
+    """What a program did, compared with its reference.
 
     Attributes:
-        kind: "export" (PyTorch cannot export it), "refused" or "internal".
-        code: code of the refusal, or name of the internal error.
+        what: "passed", "refused", "wrong", "internal"; also "export" (PyTorch cannot export the
+            module) and "eager" (PyTorch rejects it).
+        code: code of the refusal, kind of the difference, or name of the internal error.
     """
 
-    kind: str
-    code: str
-    words: str
+    what: str
+    code: str = ""
+    words: str = ""
+
+    @property
+    def symptom(self) -> str:
+        """Label shared by findings of one kind."""
+        return f"{self.what} {self.code}".strip()
+
+    @property
+    def is_finding(self) -> bool:
+        return self.what in ("wrong", "internal")
 
 
-def problem_of(error: BaseException) -> NoResult:
+def problem_of(error: BaseException) -> Outcome:
     """Classify an error of import, compilation or call as a refusal or an internal error."""
     if isinstance(error, _REFUSALS):
         code = str(error.code)
         if code not in _BROKEN:
-            return NoResult("refused", code, _line(error.message))
+            return Outcome("refused", code, _line(error.message))
     code = str(error.code) if isinstance(error, BlockwrightError) else ""
     name = f"{type(error).__name__} {code}".strip()
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename.rpartition('blockwright/')[2]}:{frames[-1].lineno}"
-    return NoResult("internal", name, _line(f"{error} ({place})"))
+    return Outcome("internal", name, _line(f"{error} ({place})"))
 
 
 _BROKEN = {"BW210", "BW211", "BW212", "BW216"}
@@ -61,7 +71,7 @@ def _line(text: object) -> str:
 
 
 def export(module: Any, inputs: tuple[Any, ...], dynamic_shapes: Any = None) -> Any:
-    """The exported program, or a `NoResult` if PyTorch cannot export the module."""
+    """The exported program, or an `Outcome` if PyTorch cannot export the module."""
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -69,11 +79,11 @@ def export(module: Any, inputs: tuple[Any, ...], dynamic_shapes: Any = None) -> 
                 module.eval(), inputs, dynamic_shapes=dynamic_shapes, strict=False
             )
     except Exception as error:  # noqa: BLE001  PyTorch may raise anything
-        return NoResult("export", type(error).__name__, _line(error))
+        return Outcome("export", type(error).__name__, _line(error))
 
 
 def compiled(program: Any) -> Any:
-    """The executable of an exported program, or a `NoResult`."""
+    """The executable of an exported program, or an `Outcome`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -83,7 +93,7 @@ def compiled(program: Any) -> Any:
 
 
 def called(executable: Any, inputs: tuple[Any, ...]) -> Any:
-    """The results of a call, or a `NoResult`."""
+    """The results of a call, or an `Outcome`."""
     try:
         return executable(*inputs)
     except Exception as error:  # noqa: BLE001  an internal error is a finding

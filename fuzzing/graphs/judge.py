@@ -11,34 +11,21 @@ import numpy as np
 
 import blockwright as bw
 from blockwright.support import ArgumentError
-from fuzzing.eager.outcome import NoResult, problem_of
+from fuzzing.eager.outcome import Outcome, problem_of
 from fuzzing.graphs.program import Array, Graph, Inexact, Rejected
 
 _MOST = 80
 """Maximum number of smaller graphs to try."""
 
 
-class GraphVerdict(msgspec.Struct, frozen=True):
-    """`what`: "passed", "refused", "wrong" or "internal"."""
-
-    what: str
-    code: str = ""
-    words: str = ""
-
-    @property
-    def symptom(self) -> str:
-        """Label shared by findings of one kind."""
-        return f"{self.what} {self.code}".strip()
-
-
-def judge(graph: Graph) -> GraphVerdict:
+def judge(graph: Graph) -> Outcome:
     """Compile a graph once and call it for all its sizes."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", bw.BlockwrightWarning)  # of a strategy that failed
             executable = bw.compile(bw.from_source(graph.text()))
     except Exception as error:  # noqa: BLE001  an internal error is a finding
-        return _failed(problem_of(error))
+        return problem_of(error)
     for sizes, arguments in graph.calls:
         try:
             expected: list[Array] | None = graph.expected(sizes, arguments)
@@ -49,42 +36,36 @@ def judge(graph: Graph) -> GraphVerdict:
         verdict = _call(executable, arguments, expected)
         if verdict.what != "passed":
             return verdict
-    return GraphVerdict("passed")
+    return Outcome("passed")
 
 
-def _failed(problem: NoResult) -> GraphVerdict:
-    return GraphVerdict(problem.kind, problem.code, problem.words)
-
-
-def _call(
-    executable: Any, arguments: Sequence[Array], expected: list[Array] | None
-) -> GraphVerdict:
+def _call(executable: Any, arguments: Sequence[Array], expected: list[Array] | None) -> Outcome:
     """Judge one call; `expected` is None if it must be rejected."""
     given = [array.copy() for array in arguments]
     try:
         results: Any = executable(*given)
     except ArgumentError as error:
         if expected is None and error.code == "BW704":
-            return GraphVerdict("passed")
-        return _failed(problem_of(error))
+            return Outcome("passed")
+        return problem_of(error)
     except Exception as error:  # noqa: BLE001  an internal error is a finding
-        return _failed(problem_of(error))
+        return problem_of(error)
     if expected is None:
-        return GraphVerdict("wrong", "accepted", "a checked cast does not hold")
+        return Outcome("wrong", "accepted", "a checked cast does not hold")
     if any(not np.array_equal(x, y) for x, y in zip(given, arguments, strict=True)):
-        return GraphVerdict("wrong", "inputs", "the call changed its arguments")
+        return Outcome("wrong", "inputs", "the call changed its arguments")
     listed: Sequence[Array] = [results] if hasattr(results, "dtype") else results
     for number, (found, wanted) in enumerate(zip(listed, expected, strict=True)):
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
             text = (
                 f"result {number} is {found.dtype}{found.shape}, not {wanted.dtype}{wanted.shape}"
             )
-            return GraphVerdict("wrong", "kind", text)
+            return Outcome("wrong", "kind", text)
         if not np.array_equal(found, wanted):
             place = tuple(np.argwhere(found != wanted)[0].tolist())
             text = f"result {number} at {place}: {found[place]}, expected {wanted[place]}"
-            return GraphVerdict("wrong", "", text)
-    return GraphVerdict("passed")
+            return Outcome("wrong", "", text)
+    return Outcome("passed")
 
 
 # -------------------------------------------------------------------------------------- reduction
@@ -119,7 +100,7 @@ def _smaller(graph: Graph) -> Iterator[Graph]:
         yield msgspec.structs.replace(graph, dataflow=False)
 
 
-def as_script(graph: Graph, verdict: GraphVerdict, seed: int) -> str:
+def as_script(graph: Graph, verdict: Outcome, seed: int) -> str:
     """A script that fails as long as the fault exists."""
     calls: list[str] = []
     for sizes, arguments in graph.calls:

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import sys
-from pathlib import Path
 
-from fuzzing.modules.campaign import FOLDER, judge_modules
-
-
-def main() -> int:
-    """Parse the options and test modules."""
-    parser = argparse.ArgumentParser(prog="python -m fuzzing.modules")
-    parser.add_argument("--modules", type=int, default=3000, help="number of modules")
-    parser.add_argument("--minutes", type=float, help="start no new work after this time")
-    parser.add_argument("--seed", type=int, default=0, help="first seed")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder for scripts")
-    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
-    options = parser.parse_args()
-    return judge_modules(
-        options.modules, options.minutes, options.seed, options.jobs, options.folder
-    )
-
+from fuzzing.modules.campaign import CAMPAIGN
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(CAMPAIGN.main("fuzzing.modules", 3000))

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import torch
 
 from fuzzing.eager.compare import (
@@ -17,7 +16,7 @@ from fuzzing.eager.compare import (
     leaves,
     same_bits,
 )
-from fuzzing.eager.outcome import NoResult, called, compiled, export
+from fuzzing.eager.outcome import Outcome, called, compiled, export
 from fuzzing.eager.sizes import every_size_dynamic, other_sizes
 from fuzzing.modules.program import ModuleProgram, RandomModule, Unspecified, run
 
@@ -25,31 +24,18 @@ _RUNS = 16
 """Number of runs by PyTorch with different rounding if results differ."""
 
 
-class ModuleVerdict(msgspec.Struct, frozen=True):
-    """`what`: "passed", "export", "refused", "wrong", "internal", "eager" (PyTorch rejects it)."""
-
-    what: str
-    code: str = ""
-    words: str = ""
-
-    @property
-    def symptom(self) -> str:
-        """Label shared by findings of one kind."""
-        return f"{self.what} {self.code}".strip()
-
-
-def judge(program: ModuleProgram) -> ModuleVerdict:
+def judge(program: ModuleProgram) -> Outcome:
     """Compile a program and compare it with PyTorch, also at other sizes if they are symbolic."""
     given = program.given
     if _eager(program, program.inputs, specified=True) is None:
-        return ModuleVerdict("eager")
+        return Outcome("eager")
     shapes = (tuple(every_size_dynamic(t) for t in given),) if program.dynamic else None
     exported = export(RandomModule(program), tuple(copied(given)), shapes)
-    if isinstance(exported, NoResult):
-        return ModuleVerdict(exported.kind, exported.code, exported.words)
+    if isinstance(exported, Outcome):
+        return exported
     executable = compiled(exported)
-    if isinstance(executable, NoResult):
-        return ModuleVerdict(executable.kind, executable.code, executable.words)
+    if isinstance(executable, Outcome):
+        return executable
     verdict = _compare(program, executable, given)
     for step in (1, -1, 12) if program.dynamic else ():
         if verdict.what == "passed":
@@ -82,18 +68,18 @@ def _eager(
         return None
 
 
-def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor]) -> ModuleVerdict:
+def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor]) -> Outcome:
     """Judge one call; a call that PyTorch rejects passes."""
     inputs = program.with_given(given)
     expected = _eager(program, inputs, specified=True)
     if expected is None:
-        return ModuleVerdict("passed")
+        return Outcome("passed")
     passed = copied(given)
     actual = called(executable, tuple(passed))
-    if isinstance(actual, NoResult):
-        return ModuleVerdict(actual.kind, actual.code, actual.words)
+    if isinstance(actual, Outcome):
+        return actual
     if not same_bits(passed, given):
-        return ModuleVerdict("wrong", "inputs", "the call changed its inputs")
+        return Outcome("wrong", "inputs", "the call changed its inputs")
     with integers_become_float64():
         wide = _eager(program, in_float64(list(inputs)))
     result = leaves(actual)
@@ -101,8 +87,8 @@ def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor])
     if text and "differs" in text:
         text = difference(result, expected, wide, _free(program, inputs, result, expected, wide))
     if not text:
-        return ModuleVerdict("passed")
-    return ModuleVerdict("wrong", "" if "differs" in text else "kind", text)
+        return Outcome("passed")
+    return Outcome("wrong", "" if "differs" in text else "kind", text)
 
 
 def _free(

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import torch
 
-from fuzzing.modules.judge import ModuleVerdict
+from fuzzing.eager.outcome import Outcome
 from fuzzing.modules.program import ModuleCall, ModuleProgram, Ref, Size
 
 _TEXT = '''"""{symptom}: {words}
@@ -41,7 +41,7 @@ for x, y in zip(actual, expected, strict=True):
 '''
 
 
-def as_script(program: ModuleProgram, verdict: ModuleVerdict, seed: int) -> str:
+def as_script(program: ModuleProgram, verdict: Outcome, seed: int) -> str:
     """The script, written with PyTorch's public names and `bw.compile`."""
     count = len(program.inputs)
     given = [i for i in range(count) if i not in program.buffers]

@@ -10,7 +10,7 @@ import pytest
 
 import blockwright as bw
 from fuzzing.graphs import judge as judge_file
-from fuzzing.graphs.campaign import judge_graphs, play
+from fuzzing.graphs.campaign import CAMPAIGN, play
 from fuzzing.graphs.draw import draw
 from fuzzing.graphs.judge import as_script, judge, reduced
 from fuzzing.graphs.operands import OPERATORS
@@ -79,7 +79,7 @@ def test_a_campaign_reports_what_it_found(
         raise ZeroDivisionError
 
     monkeypatch.setattr(judge_file.bw, "compile", dies)
-    assert judge_graphs(1, None, 0, 1, tmp_path) == 1
+    assert CAMPAIGN.run(1, None, 0, 1, tmp_path) == 1
     assert "internal ZeroDivisionError" in capfd.readouterr().out
     assert len(list(tmp_path.glob("seed_*.py"))) == 10
 

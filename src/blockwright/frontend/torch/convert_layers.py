@@ -76,20 +76,34 @@ def _conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Any:
-    rank = len(dims_of(weight)) - 2
-    out = imp.builder.op(
-        f"nn.conv{rank}d",
-        _batched(imp, x, rank),
-        weight,
-        strides=_each(stride, rank),
-        padding=_each(padding, rank),
-        dilation=_each(dilation, rank),
-        groups=groups,
+    return _convolve(
+        imp,
+        node,
+        (x, weight, bias),
+        groups,
+        strides=stride,
+        padding=padding,
+        dilation=dilation,
     )
-    return _finish_conv(imp, node, out, bias, rank)
 
 
-def _finish_conv(imp: Importer, node: Any, out: Any, bias: Any, rank: int) -> Any:
+def _convolve(
+    imp: Importer,
+    node: Any,
+    operands: tuple[Any, Any, Any],
+    groups: int,
+    suffix: str = "",
+    **windows: Any,
+) -> Any:
+    """Call a convolution of (data, weight) and add the bias, if any.
+
+    Attributes in `windows` are numbers for all spatial axes, or one per axis.
+    """
+    x, weight, bias = operands
+    rank = len(dims_of(weight)) - 2
+    attrs: dict[str, Any] = {name: _each(value, rank) for name, value in windows.items()}
+    name = f"nn.conv{rank}d{suffix}"
+    out = imp.builder.op(name, _batched(imp, x, rank), weight, groups=groups, **attrs)
     if bias is not None:
         out = imp.builder.op("add", out, _along_channels(imp, bias, rank))
     return _as_exported(imp, node, out)
@@ -116,16 +130,15 @@ def _conv_named_padding(
                 raise ImporterError("padding='same' for a kernel of symbolic size", code="BW507")
             before[axis] = gap * (size - 1) // 2
             after[axis] = gap * (size - 1) - before[axis]
-    out = imp.builder.op(
-        f"nn.conv{rank}d",
-        _batched(imp, x, rank),
-        weight,
-        strides=_each(stride, rank),
+    return _convolve(
+        imp,
+        node,
+        (x, weight, bias),
+        groups,
+        strides=stride,
         padding=(*before, *after),
-        dilation=_each(dilation, rank),
-        groups=groups,
+        dilation=dilation,
     )
-    return _finish_conv(imp, node, out, bias, rank)
 
 
 @TABLE.row("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
@@ -141,18 +154,17 @@ def _conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Any:
-    rank = len(dims_of(weight)) - 2
-    out = imp.builder.op(
-        f"nn.conv{rank}d_transpose",
-        _batched(imp, x, rank),
-        weight,
-        strides=_each(stride, rank),
-        padding=_each(padding, rank),
-        output_padding=_each(output_padding, rank),
-        dilation=_each(dilation, rank),
-        groups=groups,
+    return _convolve(
+        imp,
+        node,
+        (x, weight, bias),
+        groups,
+        "_transpose",
+        strides=stride,
+        padding=padding,
+        output_padding=output_padding,
+        dilation=dilation,
     )
-    return _finish_conv(imp, node, out, bias, rank)
 
 
 @TABLE.overload("aten.convolution.default")

@@ -26,7 +26,7 @@ from blockwright.strategies.cpu.gemm_canonical import node
 from blockwright.strategies.cpu.gemm_contract import contract, operands_of
 from blockwright.strategies.cpu.gemm_cost import GemmShape
 from blockwright.strategies.cpu.gemm_plan import GemmPlan, best_plan, other_plans
-from blockwright.strategies.cpu.gemm_shape import product_of, shape_of
+from blockwright.strategies.cpu.gemm_shape import shape_of
 from blockwright.strategies.cpu.inline import inline_where, is_copy
 from blockwright.strategies.cpu.inner_reduction import reduce_lanes
 from blockwright.strategies.cpu.micro_kernel import MicroKernel, micro_kernel, offset_of
@@ -38,6 +38,7 @@ from blockwright.strategies.match.blocks import (
     extent_of,
     is_spatial,
     leaf_blocks,
+    numeric_contraction_of,
     position_of,
     stride,
     windowed,
@@ -67,14 +68,14 @@ def shapes_of(func: ir.PrimFunc, target: Target) -> list[tuple[GemmShape, MicroK
 def why_not(func: ir.PrimFunc, target: Target) -> str:
     """The reason why a program is not one of contractions and spatial blocks; "" if it is."""
     matches = leaf_blocks(func)
-    contractions = [b for b in matches if product_of(b) is not None]
+    contractions = [b for b in matches if numeric_contraction_of(b) is not None]
     if not contractions:
         return "no contraction"
     if not all(is_spatial(b) for b in matches if b not in contractions):
         return "other blocks reduce too"
     created = {w.buffer for b in contractions for w in b.writes}
     for block in contractions:
-        facts = product_of(block)
+        facts = numeric_contraction_of(block)
         assert facts is not None
         if created & {facts.a, facts.b}:
             return "one contraction reads the result of another"
@@ -223,7 +224,7 @@ def _as_its_source(sch: Schedule, handle: BlockRV, products: list[BlockRV], targ
     if len(loads) != 1 or any(result is own for own in sch.func.buffers):
         return
     for product in products:
-        facts = product_of(node(sch, product))
+        facts = numeric_contraction_of(node(sch, product))
         if facts is None or facts.a is not result or extent_of(node(sch, product), facts.m) == 1:
             return
     address = address_of(loads[0], block)
@@ -265,8 +266,8 @@ def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, GemmPlan]
     shape, kernel = pairs[0]
     if len(pairs) > 1 or shape.m is not None:
         return result
-    block = next(b for b in leaf_blocks(func) if product_of(b) is not None)
-    roles = product_of(block)
+    block = next(b for b in leaf_blocks(func) if numeric_contraction_of(b) is not None)
+    roles = numeric_contraction_of(block)
     assert roles is not None
     rows: ir.Expr = ir.const(1, "int64")
     for position in roles.m:
@@ -297,7 +298,7 @@ def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
 def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
     """The blocks before the first contraction, the contractions, and the blocks after."""
     handles = [h for h in sch.get_child_blocks(sch.get_block("root")) if not _scheduled(sch, h)]
-    at = [k for k, h in enumerate(handles) if product_of(node(sch, h)) is not None]
+    at = [k for k, h in enumerate(handles) if numeric_contraction_of(node(sch, h)) is not None]
     others = [h for k, h in enumerate(handles) if k > at[0] and k not in at]
     return handles[: at[0]], [handles[k] for k in at], others
 
@@ -334,7 +335,7 @@ def _packed_with(
 
     Packing reads each element once, so the producer can be inlined there.
     """
-    facts = product_of(node(sch, block))
+    facts = numeric_contraction_of(node(sch, block))
     if facts is None or facts.b in windowed(node(sch, block)):
         return None
     if sum(r.buffer is facts.b for p in products for r in node(sch, p).reads) > 1:

@@ -32,10 +32,10 @@ from blockwright.strategies.cpu.register_tiling import RegisterTile, choose_regi
 from blockwright.strategies.cpu.split_k import WHOLE, Pieces, sum_pieces, whole_pieces
 from blockwright.strategies.match.blocks import (
     address_of,
-    contraction_of,
     depth_groups,
     extent_of,
     fusing_map,
+    numeric_contraction_of,
     position_of,
     stride,
 )
@@ -110,7 +110,7 @@ def canonicalize(
     result.
     """
     before = node(sch, block)
-    facts = contraction_of(before, integers=True)
+    facts = numeric_contraction_of(before)
     if facts is None:
         raise ScheduleError(
             f"block {before.name} is not a contraction",

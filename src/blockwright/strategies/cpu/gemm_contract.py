@@ -27,13 +27,13 @@ from blockwright.strategies.cpu.gemm_canonical import (
 )
 from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
-from blockwright.strategies.cpu.gemm_shape import product_of, shape_of
+from blockwright.strategies.cpu.gemm_shape import shape_of
 from blockwright.strategies.cpu.inline import extent
 from blockwright.strategies.cpu.micro_kernel import named_kernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile, reduction_unroll_factor
 from blockwright.strategies.cpu.split_k import Pieces, cuts_evenly, reduction_outside
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
-from blockwright.strategies.match.blocks import Contraction, extent_of
+from blockwright.strategies.match.blocks import Contraction, extent_of, numeric_contraction_of
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -113,7 +113,7 @@ def contract(
 
 def operands_of(sch: Schedule, block: BlockRV) -> Contraction:
     """The operands of a contraction whose producers are inlined."""
-    facts = product_of(node(sch, block))
+    facts = numeric_contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError(
             "with producers inlined, both operands are the same buffer",

@@ -1,4 +1,4 @@
-"""Match contractions of any type, and read the shape of one from its block."""
+"""The shape of a GEMM, read from the block of a contraction."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ from blockwright.strategies.cpu.micro_kernel import MicroKernel
 from blockwright.strategies.match.blocks import (
     Contraction,
     address_of,
-    contraction_of,
     extent_of,
     is_constant,
     is_outside_private_cache,
     is_uncached,
     stride,
 )
-
-
-def product_of(block: ir.Block) -> Contraction | None:
-    """Match a contraction of floats or integers."""
-    return contraction_of(block, integers=True)
 
 
 def shape_of(

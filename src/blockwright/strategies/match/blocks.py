@@ -109,19 +109,27 @@ class Contraction(msgspec.Struct, frozen=True, eq=False):
     k: tuple[int, ...]
 
 
-def contraction_of(
-    block: ir.Block, guarded: bool = False, integers: bool = False
-) -> Contraction | None:
-    """Match the contraction that a block computes; None unless it multiplies two different buffers.
+def contraction_of(block: ir.Block, guarded: bool = False) -> Contraction | None:
+    """Match the contraction of floats that a block computes.
 
-    With `guarded`, the terms may be predicated: `T.Select(condition, a * b, neutral)`. Sums of
-    integers match with `integers` only.
+    None unless it multiplies two different buffers. With `guarded`, the terms may be predicated:
+    `T.Select(condition, a * b, neutral)`.
     """
-    store, init = block.body, block.init
-    if not isinstance(store, ir.BufferStore) or not isinstance(init, ir.BufferStore):
-        return None
-    neutral = ir.FloatImm | ir.IntImm if integers else ir.FloatImm
-    if not isinstance(store.value, ir.Add) or not isinstance(init.value, neutral):
+    return _contraction(block, guarded) if _starts_with(block, ir.FloatImm) else None
+
+
+def numeric_contraction_of(block: ir.Block) -> Contraction | None:
+    """As `contraction_of`, of floats or integers."""
+    return _contraction(block, False) if _starts_with(block, (ir.FloatImm, ir.IntImm)) else None
+
+
+def _starts_with(block: ir.Block, kinds: type[ir.Expr] | tuple[type[ir.Expr], ...]) -> bool:
+    return isinstance(block.init, ir.BufferStore) and isinstance(block.init.value, kinds)
+
+
+def _contraction(block: ir.Block, guarded: bool) -> Contraction | None:
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or not isinstance(store.value, ir.Add):
         return None
     old, product = store.value.a, uncast(store.value.b)
     if guarded and isinstance(product, ir.Select):
