@@ -175,8 +175,11 @@ def test_filters_from_memory_are_fetched_by_few_groups() -> None:
     caches = (Cache(32 << 10, 8, 64), Cache(1 << 20, 8, 64), Cache(64 << 20, 16, 64, 2))
     target = Target("x86-64-v4", num_threads=2, caches=caches)
     warm = Convolution(1, 14, 14, 256, 256)
-    cold = msgspec.structs.replace(warm, cold=True)
-    assert (best_grouping(target, warm, 4).group, best_grouping(target, cold, 4).group) == (4, 8)
+    uncached = msgspec.structs.replace(warm, uncached=True)
+    assert (best_grouping(target, warm, 4).group, best_grouping(target, uncached, 4).group) == (
+        4,
+        8,
+    )
     small = Convolution(1, 7, 7, 512, 512)
     assert best_size(target, small) == 4
     assert best_size(target, msgspec.structs.replace(small, uncached=True)) == 2

@@ -57,7 +57,7 @@ def slices_of_head(target: Target, head: int) -> list[RegisterTile]:
 
 def _whole_head(target: Target, head: int) -> RegisterTile:
     """The whole head, with as many rows as the registers hold; maybe none."""
-    step, lanes = least_width(target, head, BITS), target.lanes("float32")
+    step, lanes = min_width(target, head, BITS), target.lanes("float32")
     columns = math.ceil(head / step) * step
     vectors = math.ceil(columns / lanes)
     return RegisterTile((target.vector_registers - vectors - 1) // vectors, columns, lanes)
@@ -68,7 +68,7 @@ def _equal_slices(target: Target, columns: int) -> list[RegisterTile]:
     return [tile for tile in tiles if columns % tile.columns == 0]
 
 
-def keys_at_once(target: Target, rows: int, keys: int, heads: Sequence[int], causal: bool) -> int:
+def kv_block_size(target: Target, rows: int, keys: int, heads: Sequence[int], causal: bool) -> int:
     """Size of a kv block in keys; 0 to process all keys at once.
 
     Args:

@@ -11,7 +11,7 @@ from blockwright.strategies.cpu.attention_cost import slice_of_head, slices_of_h
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     choose_register_tile,
-    least_width,
+    min_width,
     predicted_share,
     register_tiles,
     speed_of_panels,
@@ -187,7 +187,7 @@ def _slice(target: Target, shape: AttentionShape, held: RegisterTile) -> HeadSli
     return HeadSlice(
         held.columns,
         whole_row(target, held.columns),
-        least_width(target, shape.head, shape.bits_of_result),
+        min_width(target, shape.head, shape.bits_of_result),
     )
 
 

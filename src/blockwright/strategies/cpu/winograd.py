@@ -27,7 +27,7 @@ from blockwright.strategies.cpu.micro_kernel import named_kernel
 from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_by
 from blockwright.strategies.cpu.winograd_cost import Convolution
 from blockwright.strategies.cpu.winograd_plan import WinogradFacts, WinogradPlan, ranked_plans
-from blockwright.strategies.match.blocks import contraction_of, extent_of, is_cold, leaf_blocks
+from blockwright.strategies.match.blocks import contraction_of, extent_of, is_uncached, leaf_blocks
 from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -152,7 +152,7 @@ def _in_groups(
     sch.compute_at(parts.product, r0)
     r1, n1, depth = inner_loops(sch, parts.product, r0)[-3:]
     sch.reorder(depth, r1, n1)
-    tile_pieces(sch, form, r1, [depth], *plan.sums)
+    tile_partial_sums(sch, form, r1, [depth], *plan.sums)
     vector_rows(sch, store, form.tile.columns)
     if plan.cut_tails:
         cut_tail(sch, n0, filters, form.tile.columns)
@@ -232,8 +232,8 @@ def _convolution(sch: Schedule, parts: WinogradBlocks) -> tuple[Convolution | No
     if height is None or width is None or channels is None or filters is None:
         return None, m
     bits = product.writes[0].buffer.dtype.bits
-    cold = is_cold(sch.func, block_of(sch, parts.filters[0]).reads[0].buffer)
-    return Convolution(batch, height, width, channels, filters, bits, cold), m
+    uncached = is_uncached(sch.func, block_of(sch, parts.filters[0]).reads[0].buffer)
+    return Convolution(batch, height, width, channels, filters, bits, uncached), m
 
 
 # -------------------------------------------------------------------------------------- transforms
