@@ -55,7 +55,7 @@ def test_a_sample_of_every_fourth_operator(part: int) -> None:
     bad = [
         (p.name, p.sample.label, problem.code, problem.words)
         for p, problem in zip(drawn, problems, strict=True)
-        if problem is not None and problem.kind == "internal"
+        if problem is not None and problem.what == "internal"
     ]
     bad += [
         (p.name, p.sample.label, o.code, o.words)

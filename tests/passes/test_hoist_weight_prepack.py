@@ -153,7 +153,7 @@ def test_all_nests_that_only_read_a_weight_leave_the_kernel(
     assert [p.packed.name for p in split.packs] == ["P", "S"]
     assert [b.name for b in slim.buffers] == ["X", "P", "S", "Y"]
     assert len(slim.params) == 4
-    module = run(graph(func, [WEIGHT]), "lift_packing", "fold_packing")
+    module = run(graph(func, [WEIGHT]), "hoist_weight_prepack", "fold_packing")
     assert callees(module) == ["kernel"]
     assert {c.data.shape for c in ir.collect(module["main"], ir.Constant)} == {(6, 4), (6,)}
     x = np.random.default_rng(0).standard_normal((3, 4)).astype("f4")

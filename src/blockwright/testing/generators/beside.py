@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from blockwright import ir
@@ -60,7 +61,7 @@ class Beside(Maker):
         best = self.program.alloc(self.name("best"), shape, x.dtype)
         place = self.program.alloc(self.name("where"), shape, kind)
         largest = self.chance.random() < 0.5
-        wins, first = (ir.GE, x.dtype.min_value) if largest else (ir.LE, x.dtype.max_value)
+        wins, first = (ir.GE, -math.inf) if largest else (ir.LE, math.inf)
 
         def body(*i: ir.Expr) -> ir.Stmt:
             at = i[:-1]
