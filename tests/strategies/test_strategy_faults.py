@@ -12,11 +12,15 @@ from blockwright import ir
 from blockwright.schedule import Schedule
 from blockwright.script.compute import Program
 from blockwright.strategies import STRATEGIES
-from blockwright.strategies.strategy import NoDecision, Plan, Strategy, SumPlan, try_strategies
+from blockwright.strategies.strategy import NoDecision, Plan, Strategy, try_strategies
 from blockwright.support.codes import CODES
 from blockwright.target import Target
 
 torch = pytest.importorskip("torch")
+
+
+class OtherPlan(Plan, frozen=True):
+    """A plan for some sizes."""
 
 
 def broken(sch: Schedule, target: Target, plan: Plan) -> None:
@@ -42,7 +46,7 @@ def matches(func: ir.PrimFunc, target: Target) -> ir.PrimFunc:
     return func
 
 
-SOME = [(ir.const(True, "bool"), SumPlan(split_unknown=True))]
+SOME = [(ir.const(True, "bool"), OtherPlan())]
 FAULTY: dict[str, Strategy[Any, Any]] = {
     "apply": Strategy("faulty", matches, broken),
     "match": Strategy("faulty", match_by_fault, broken),

@@ -13,6 +13,8 @@ from blockwright.strategies.match.blocks import (
     UNCACHED_PARAMS,
 )
 from blockwright.strategies.strategy import (
+    FusedTime,
+    Fusion,
     NoDecision,
     Plan,
     Refused,
@@ -92,15 +94,44 @@ def apply_strategies(
     return try_strategies([r for r in STRATEGIES if r.name not in disabled], func, target)
 
 
-def strategy_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) -> str:
-    """Name of the first strategy that matches a program; "" if none does."""
+def strategy_for(
+    func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()
+) -> Strategy[Any, Any] | None:
+    """The first strategy that matches a program; None if none does."""
     for rule in STRATEGIES:
         if rule.name in disabled:
             continue
         with suppress(Exception):  # a strategy that raises does not match
             if not isinstance(deep(rule.match)(func, target), Refused):
-                return rule.name
-    return ""
+                return rule
+    return None
+
+
+def computes_operand(
+    func: ir.PrimFunc, operand: int, target: Target, disabled: Sequence[str] = ()
+) -> bool:
+    """Whether the strategy of a program computes a producer of an operand while it loads it."""
+    rule = strategy_for(func, target, disabled)
+    return rule is not None and rule.fusion.computes_operand(func, operand, target)
+
+
+def joined(
+    producer: ir.PrimFunc,
+    consumer: ir.PrimFunc,
+    operand: int,
+    target: Target,
+    disabled: Sequence[str] = (),
+) -> FusedTime | None:
+    """Predicted times in one kernel and in two, from the first strategy that takes both programs.
+
+    Arguments: the consumer reads the producer's result as its buffer `operand`.
+    """
+    for rule in STRATEGIES:
+        if rule.name not in disabled:
+            times = rule.fusion.joins(producer, consumer, operand, target)
+            if times is not None:
+                return times
+    return None
 
 
 __all__ = [
@@ -108,6 +139,8 @@ __all__ = [
     "OUTSIDE_PRIVATE_CACHE_PARAMS",
     "STRATEGIES",
     "UNCACHED_PARAMS",
+    "FusedTime",
+    "Fusion",
     "NoDecision",
     "Plan",
     "Refused",
@@ -115,7 +148,9 @@ __all__ = [
     "StrategyResult",
     "apply_plan",
     "apply_strategies",
+    "computes_operand",
     "extended",
+    "joined",
     "register",
     "strategy_for",
 ]

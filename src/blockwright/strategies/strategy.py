@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -43,16 +43,6 @@ class Plan(msgspec.Struct, frozen=True):
 
 class NoDecision(Plan, frozen=True):
     """The plan of a strategy that has one schedule for a program."""
-
-
-class SumPlan(Plan, frozen=True):
-    """The plan of a strategy that only decides how to sum.
-
-    Attributes:
-        split_unknown: whether sums of unknown length are split into blocks.
-    """
-
-    split_unknown: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -84,13 +74,39 @@ def _first(facts: Any, target: Target) -> Iterable[Any]:
     return (NoDecision(),)
 
 
-def sum_plans(facts: Any, target: Target) -> Iterable[SumPlan]:
-    """Sums of known length are split where that pays; others are added in order."""
-    return (SumPlan(),)
-
-
 def _none(facts: Any, target: Target) -> Sequence[Any]:
     return ()
+
+
+class FusedTime(NamedTuple):
+    """Predicted seconds of two programs in one kernel, and of a kernel for each."""
+
+    together: float
+    apart: float
+
+
+def _loads_nothing(func: ir.PrimFunc, operand: int, target: Target) -> bool:
+    return False
+
+
+def _joins_nothing(
+    producer: ir.PrimFunc, consumer: ir.PrimFunc, operand: int, target: Target
+) -> FusedTime | None:
+    return None
+
+
+class Fusion(msgspec.Struct, frozen=True):
+    """What a strategy computes in one kernel with a program; operator fusion asks for it.
+
+    Attributes:
+        computes_operand: whether the strategy, which matches `func`, computes a light producer of
+            the operand `func.buffers[operand]` once per element, while it loads the operand.
+        joins: predicted times if the strategy schedules a producer that reduces, too, in one kernel
+            with the consumer that reads it as `consumer.buffers[operand]`; None if it does not.
+    """
+
+    computes_operand: Callable[[ir.PrimFunc, int, Target], bool] = _loads_nothing
+    joins: Callable[[ir.PrimFunc, ir.PrimFunc, int, Target], FusedTime | None] = _joins_nothing
 
 
 class Strategy(msgspec.Struct, Generic[Facts, P], frozen=True):
@@ -105,6 +121,7 @@ class Strategy(msgspec.Struct, Generic[Facts, P], frozen=True):
         note: text for the user when the strategy was used; "" for none.
         variants: plans for some sizes, each with its condition. The first one whose condition holds
             at a call is run; the first of `plans` serves all other sizes.
+        fusion: what it computes in one kernel with the programs that it matches.
     """
 
     name: str
@@ -114,6 +131,7 @@ class Strategy(msgspec.Struct, Generic[Facts, P], frozen=True):
     plans: Callable[[Facts, Target], Iterable[P]] = _first
     note: str = ""
     variants: Callable[[Facts, Target], Sequence[tuple[ir.Expr, P]]] = _none
+    fusion: Fusion = Fusion()
 
     def plan_from_json(self, text: str) -> P:
         """Read a plan that `Plan.to_json` wrote.

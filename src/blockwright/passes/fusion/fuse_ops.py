@@ -4,13 +4,13 @@ Before:  lv0 = R.call_tir(cls.linear, (x, w)); lv1 = R.call_tir(cls.gelu, (lv0,)
 After:   lv1 = cls.fused_linear_gelu(x, w)      # a graph function marked "primitive"
 
 A group has at most one anchor, a contraction (some block sums products of two buffers) or a
-reduction; only separable convolutions have two (see `_window_fits`). What may join a group follows
+reduction; it has two if a strategy joins them (see `_anchors_join`). What may join a group follows
 from analysis of the programs, never from names:
   * epilogues: element-wise or broadcast consumers of the anchor's result, if it has no other
     consumer; also pure data movement that keeps the anchor's last axis contiguous;
   * prologues: pure data movement in front of any consumer (reading through an index map is free);
-    for reductions, which load each row into cache once, any light producer; also for the operand
-    that a product packs into panels, because packing reads each element once.
+    for reductions, which load each row into cache once, any light producer; also for an operand
+    that the anchor's strategy loads once per element, as GEMM does when it packs panels.
 An operation that only relabels a group's result, such as a reshape, stays outside: it becomes a
 view, which is free. All programs of a group have the same floating-point attributes
 (`tir.fp_contract`, `tir.nnan`). Only values with a single consumer are fused, so no work is
@@ -35,9 +35,7 @@ from blockwright.passes.rewrite import (
     tir_symbols,
     used_vars,
 )
-from blockwright.strategies import strategy_for
-from blockwright.strategies.cpu import gemm, separable_conv
-from blockwright.strategies.match.blocks import contraction_of, leaf_blocks
+from blockwright.strategies import computes_operand, joined
 from blockwright.target import Target
 
 LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})
@@ -180,7 +178,7 @@ class _Fuser:
             if node.numeric != producer.numeric:
                 continue
             if producer.group.anchor is not None:
-                fits = self._window_fits(node, producer)
+                fits = self._anchors_join(node, producer)
             else:
                 fits = self._prologue_fits(node, producer)
             if fits:
@@ -193,33 +191,27 @@ class _Fuser:
         if anchor is not None and anchor.contraction:
             if any(n.joins for n in producer.group.nodes):
                 return False  # a concatenation is computed outside
-            # An epilogue operand is computed in place.
             # An operand of the epilogue is computed in place.
-            return node is not anchor or self._is_packed(node, producer)
+            return node is not anchor or self._computed_while_loading(node, producer)
         return anchor is None or anchor.kind in ANCHORS
 
-    def _is_packed(self, anchor: _Node, producer: _Node) -> bool:
-        """Whether the producer computes the operand that a product packs into panels."""
+    def _computed_while_loading(self, anchor: _Node, producer: _Node) -> bool:
+        """Whether the anchor's strategy computes the producer as it loads that operand."""
         if self.target is None:
             return False
-        products = [f for b in leaf_blocks(anchor.func) if (f := contraction_of(b)) is not None]
-        operand = anchor.func.buffers[_operand_of(anchor, producer)]
-        if len(products) != 1 or products[0].b is not operand:
-            return False
-        return strategy_for(anchor.func, self.target, self.disabled) == gemm.STRATEGY.name
+        operand = _operand_of(anchor, producer)
+        return computes_operand(anchor.func, operand, self.target, self.disabled)
 
-    def _window_fits(self, node: _Node, producer: _Node) -> bool:
-        """Whether to compute a product together with the depthwise window whose result it reads."""
+    def _anchors_join(self, node: _Node, producer: _Node) -> bool:
+        """Whether to compute a product together with the reduction whose result it reads."""
         anchor = producer.group.anchor
-        if self.target is None or separable_conv.STRATEGY.name in self.disabled:
-            return False
-        if node is not node.group.anchor or anchor is None:
+        if self.target is None or node is not node.group.anchor or anchor is None:
             return False
         behind = [n for n in producer.group.nodes if n.position > anchor.position]
         if not node.contraction or any(n.movement for n in behind):
             return False
         operand = _operand_of(node, producer)
-        expected = separable_conv.expected(anchor.func, node.func, operand, self.target)
+        expected = joined(anchor.func, node.func, operand, self.target, self.disabled)
         if expected is None:
             return False
         one, two = expected

@@ -7,14 +7,13 @@ from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import PartialSum, next_level, sums_floats
 from blockwright.strategies.cpu.inline import block_of, extent, reduces
-from blockwright.strategies.cpu.register_tiling import steps_at_once
+from blockwright.strategies.cpu.lanes_plan import LanesPlan
 from blockwright.strategies.cpu.vector_loops import (
     inner_loops,
-    lanes_for,
+    lanes_in,
     spatial_loops,
-    vectorize_last,
+    vectorize_by,
 )
-from blockwright.target import Target
 
 _BY_FEW = 64  # terms of a sum from which the terms of one step are first added to one another
 
@@ -23,38 +22,37 @@ def accumulate(
     sch: Schedule,
     handle: BlockRV,
     row: LoopRV | None,
-    target: Target,
+    plan: LanesPlan,
     ragged: bool = False,
-    long: bool = False,
 ) -> None:
     """Schedule a reduction with vectors along a spatial loop, adding several steps at a time.
 
     Results stay in cache between steps; each is loaded and stored once per several steps. With
-    `ragged`, some vectors of the loop may be out of bounds. A long sum is split into blocks; with
-    `long`, also one of unknown length.
+    `ragged`, some vectors of the loop may be out of bounds. A long sum is split into blocks; one of
+    unknown length if the plan says so.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
     rows = [loop for loop in loops if reduces(sch, block, loop)]
     *others, columns = spatial_loops(sch, handle, loops)
     if not rows:  # sums of one term each
-        vectorize_last(sch, handle, columns, target)
+        vectorize_by(sch, handle, columns, plan.vector_bits)
         return
     sch.reorder(*others, *rows, columns)
-    steps = steps_at_once(None)
+    steps, long = plan.steps, plan.split_unknown
     # otherwise the terms of one step are added in order
     apart = len(rows) == 1 and not _calls(block)
     level = next_level(
         sch, handle, rows, step=steps, lanes=steps, long=long, in_block=steps if apart else 1
     )
     if level is not None:
-        _accumulate_level(sch, level, target, ragged)
-        accumulate(sch, level.partial, level.loop, target, ragged, long)
+        _accumulate_level(sch, level, plan, ragged)
+        accumulate(sch, level.partial, level.loop, plan, ragged)
         return
     apart = apart and sums_floats(block) and (extent(sch, rows[0]) or 0) > _BY_FEW
-    lanes = min(lanes_for(block, target), extent(sch, columns) or target.vector_bits)
+    lanes = min(lanes_in(block, plan.vector_bits), extent(sch, columns) or plan.vector_bits)
     vectors, lane = sch.split(columns, [None, lanes])
-    k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])
+    k0, k1 = sch.split(rows[-1], [None, min(steps, extent(sch, rows[-1]) or steps)])
     sch.reorder(*others, *rows[:-1], k0, vectors, k1, lane)
     if apart:
         k0, vectors, lane = _sum_steps_apart(sch, handle, k0)
@@ -97,12 +95,13 @@ def _sum_steps_apart(
     return steps, vectors, lanes
 
 
-def _accumulate_level(sch: Schedule, level: PartialSum, target: Target, ragged: bool) -> None:
+def _accumulate_level(sch: Schedule, level: PartialSum, plan: LanesPlan, ragged: bool) -> None:
     """Add the partial sums to the totals, for all columns after each block of terms."""
     own = inner_loops(sch, level.total, level.loop)
     (columns,) = spatial_loops(sch, level.total, own)
     sch.compute_at(level.partial, level.loop)
-    lanes = min(lanes_for(block_of(sch, level.total), target), extent(sch, columns) or 1 << 10)
+    lanes = lanes_in(block_of(sch, level.total), plan.vector_bits)
+    lanes = min(lanes, extent(sch, columns) or 1 << 10)
     sch.split(columns, [None, lanes])
     init = sch.decompose_reduction(level.total, level.loop)
     for part in (level.total, init):

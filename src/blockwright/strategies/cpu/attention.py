@@ -39,7 +39,7 @@ from blockwright.strategies.cpu.attention_plan import (
     other_plans,
     refuse_unless_fits,
 )
-from blockwright.strategies.cpu.elementwise import spread
+from blockwright.strategies.cpu.elementwise import spread_by
 from blockwright.strategies.cpu.gemm_canonical import (
     align,
     canonicalize,
@@ -53,7 +53,7 @@ from blockwright.strategies.cpu.gemm_canonical import (
 from blockwright.strategies.cpu.inline import extent, inline_where, is_copy, longest
 from blockwright.strategies.cpu.inner_reduction import schedule_inner
 from blockwright.strategies.cpu.split_k import sum_pieces
-from blockwright.strategies.cpu.vector_loops import has_tail, inner_loops, vectorize_last
+from blockwright.strategies.cpu.vector_loops import has_tail, inner_loops, vectorize_by
 from blockwright.strategies.match.blocks import (
     Contraction,
     contraction_of,
@@ -249,9 +249,7 @@ def _score_tile(
     vector_rows(sch, masked, lanes)
 
 
-def _rows(
-    sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, plan: AttentionPlan, kept: bool
-) -> None:
+def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, plan: AttentionPlan, kept: bool) -> None:
     """Schedule row statistics and exponentials row by row, vectorized along the keys.
 
     Statistics are `kept`, or live in registers for the tile only.
@@ -259,13 +257,13 @@ def _rows(
     loops = inner_loops(sch, handle, i0)
     if is_spatial(node(sch, handle)):
         keys = extent(sch, loops[-1])
-        lanes = vectorize_last(sch, handle, loops[-1], target)
+        lanes = vectorize_by(sch, handle, loops[-1], plan.lanes.vector_bits)
         chunks = inner_loops(sch, handle, i0)[len(loops) - 1]
         _cut(sch, handle, chunks, plan.peel_tails and has_tail(keys, lanes))
         return
     if not kept:
         sch.set_scope(handle, 0, "local")
-    schedule_inner(sch, handle, loops[0], target)
+    schedule_inner(sch, handle, loops[0], plan.lanes)
 
 
 def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> None:
@@ -292,7 +290,7 @@ def _pack_slices(
     """A task packs the slices of its V; all are `whole`, or the last one is padded."""
     sch.compute_at(copy, task)
     width = plan.head.columns
-    step = math.gcd(width, plan.vector_bits // BITS)
+    step = math.gcd(width, plan.lanes.vector_bits // BITS)
     loops = inner_loops(sch, copy, task)
     if whole:
         columns, keys = loops[-2:]
@@ -445,7 +443,7 @@ def apply(sch: Schedule, target: Target, plan: AttentionPlan) -> None:
     sch.annotate(panel, LOOP_PARTITION, True)
     _score_tile(sch, scores, masked, depth, i1, j1, plan)
     for handle in rest:
-        _rows(sch, handle, i0, target, plan, kept=bool(pieces))
+        _rows(sch, handle, i0, plan, kept=bool(pieces))
     if slices is not None:
         _pack_slices(sch, slices, home, plan, whole=shape.head % head.columns == 0)
     _product_tile(sch, product, blocks.out, i0, shape.head, plan, pieces)
@@ -453,11 +451,11 @@ def apply(sch: Schedule, target: Target, plan: AttentionPlan) -> None:
     _cut(sch, masked, j0, plan.peel_tails and has_tail(keys, form.tile.columns))
     for handle in blocks.together:
         sch.reverse_compute_at(handle, task, preserve_unit_loops=True)
-        schedule_inner(sch, handle, inner_loops(sch, handle, task)[0], target)
+        schedule_inner(sch, handle, inner_loops(sch, handle, task)[0], plan.lanes)
     sch.parallel(task)
     for handle in program.remaining:
         if is_spatial(node(sch, handle)):
-            spread(sch, [handle], target)
+            spread_by(sch, [handle], plan.producers)
 
 
 STRATEGY = Strategy("attention", facts_unless(why_not), apply, AttentionPlan, plans)

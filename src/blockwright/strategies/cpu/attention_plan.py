@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from blockwright.strategies.cpu.attention_cost import slice_of_head, slices_of_head
+from blockwright.strategies.cpu.lanes_plan import LanesPlan, lanes_plan
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     choose_register_tile,
@@ -18,6 +19,7 @@ from blockwright.strategies.cpu.register_tiling import (
     whole_row,
 )
 from blockwright.strategies.cpu.split_k import WHOLE, Pieces
+from blockwright.strategies.cpu.spread_plan import SpreadPlan, spread_plan
 from blockwright.strategies.ranking import misfit
 from blockwright.strategies.strategy import Plan
 from blockwright.target import Target
@@ -78,7 +80,8 @@ class AttentionPlan(Plan, frozen=True):
             partial sums.
         peel_tails: whether incomplete vectors and tiles at the end of the keys and of the head
             have code of their own, so that the others are not masked.
-        vector_bits: width of the vectors of row statistics and of packed values.
+        lanes: vectors of the row statistics, and of values that are packed.
+        producers: tasks and vectors of the blocks that compute queries, keys and values.
     """
 
     tile: RegisterTile
@@ -87,7 +90,8 @@ class AttentionPlan(Plan, frozen=True):
     score_sums: Pieces
     product_sums: Pieces
     peel_tails: bool
-    vector_bits: int
+    lanes: LanesPlan
+    producers: SpreadPlan
 
 
 def best_plan(target: Target, shape: AttentionShape) -> AttentionPlan:
@@ -103,7 +107,8 @@ def best_plan(target: Target, shape: AttentionShape) -> AttentionPlan:
         score_sums=Pieces(),
         product_sums=WHOLE if shape.in_blocks else Pieces(unknown=True),
         peel_tails=not target.cheap_predication,
-        vector_bits=target.vector_bits,
+        lanes=lanes_plan(target),
+        producers=spread_plan(target),
     )
 
 
@@ -155,7 +160,7 @@ def refuse_unless_fits(plan: AttentionPlan, shape: AttentionShape) -> None:
     """
     most = None if shape.most_rows is None else max(1, shape.most_rows - 1)
     numbers = (*msgspec.structs.astuple(plan.tile), *msgspec.structs.astuple(plan.head))
-    if min(*numbers, plan.tasks_per_head, plan.vector_bits // 32) < 1:
+    if min(*numbers, plan.tasks_per_head, plan.lanes.vector_bits // 32) < 1:
         raise misfit("a size is less than one", "give positive sizes")
     if most is not None and plan.tile.rows > most:
         raise misfit(

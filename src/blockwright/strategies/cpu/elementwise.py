@@ -7,6 +7,7 @@ along the last axis are written in one pass.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from blockwright import ir
 from blockwright.ir.annotations import LOOP_PARTITION
@@ -19,14 +20,15 @@ from blockwright.strategies.cpu.inline import (
     push_into_parts,
 )
 from blockwright.strategies.cpu.nontemporal import stream
+from blockwright.strategies.cpu.spread_plan import SpreadPlan, other_spreads, spread_plan
 from blockwright.strategies.cpu.transpose import stored_order, turn
 from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
-from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
+from blockwright.strategies.ranking import ranked, refuse_below_one
+from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _TYPICAL = 256  # elements assumed for an axis of unknown length
-_MIN_TASK = 2048  # elements below which dispatching a task costs more than it saves
 
 
 def why_not(func: ir.PrimFunc, target: Target) -> str:
@@ -38,14 +40,22 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[SpreadPlan]:
+    """The usual plan for the target, then others in the order of predicted time."""
+    best = spread_plan(target)
+    return ranked(func, target, apply, best, other_spreads(best))
+
+
+def apply(sch: Schedule, target: Target, plan: SpreadPlan) -> None:
+    """Schedule a program by a plan."""
+    refuse_below_one(plan, "vector_bits", "task_elements", "busy_tasks")
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")))
     handles = push_into_parts(sch, handles)
     for handle in handles:
         _in_store_order(sch, handle)
     for group in _side_by_side(sch, handles):
         for part in _merged(sch, group):
-            spread(sch, part, target)
+            spread_by(sch, part, plan)
 
 
 def _merged(sch: Schedule, group: list[BlockRV]) -> list[list[BlockRV]]:
@@ -95,6 +105,11 @@ def _beside(sch: Schedule, a: BlockRV, b: BlockRV) -> bool:
 
 
 def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
+    """`spread_by` the usual plan of the target."""
+    spread_by(sch, handles, spread_plan(target))
+
+
+def spread_by(sch: Schedule, handles: list[BlockRV], plan: SpreadPlan) -> None:
     """Parallelize over the outer loops in tasks of some thousand elements; vectorize the last loop.
 
     Several blocks share all loops but their last.
@@ -102,22 +117,22 @@ def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
     inner: int | None = 0
     outer: list[LoopRV] = []
     ends = False
-    turned = turn(sch, handles[0], target) if len(handles) == 1 else None
+    turned = turn(sch, handles[0], plan) if len(handles) == 1 else None
     if turned is not None:
         outer, inner, ends = turned
     else:
         for handle in handles:
-            outer, last = _vectors(sch, handle, target)
+            outer, last = _vectors(sch, handle, plan)
             inner = None if inner is None or last is None else inner + last
         if len(handles) == 1 and len(sch.get_loops(handles[0])) == 2:
             ends = _ragged(sch, handles[0])
     if not outer:
         return
     loop = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    loop = _parallel(sch, loop, inner or _TYPICAL)
+    loop = _parallel(sch, loop, inner or _TYPICAL, plan)
     if ends:
         sch.annotate(loop, LOOP_PARTITION, True)  # masks in the last task only
-    stream(sch, loop, handles[0], target)
+    stream(sch, loop, handles[0], plan.far_bytes)
 
 
 def _ragged(sch: Schedule, handle: BlockRV) -> bool:
@@ -130,14 +145,14 @@ def _ragged(sch: Schedule, handle: BlockRV) -> bool:
     return math.prod(n or 0 for n in run) != math.prod(n or 0 for n in needed)
 
 
-def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopRV], int | None]:
+def _vectors(sch: Schedule, handle: BlockRV, plan: SpreadPlan) -> tuple[list[LoopRV], int | None]:
     """Vectorize the last loop; return the loops left for tasks, and the elements below them."""
     block = block_of(sch, handle)
     loops = _as_one(sch, handle)
     if not loops:
         return [], None
     bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes) or block.writes)
-    lanes = max(1, target.vector_bits // max(bits, 8))
+    lanes = max(1, plan.vector_bits // max(bits, 8))
     while len(loops) > 1 and extent(sch, loops[-1]) == 1:
         loops.pop()  # trailing axes of one element: vectors run along the last longer axis
     last = extent(sch, loops[-1])
@@ -190,12 +205,12 @@ def _lies_as_it_runs(block: ir.Block) -> bool:
     )
 
 
-def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> LoopRV:
+def _parallel(sch: Schedule, loop: LoopRV, inner: int, plan: SpreadPlan) -> LoopRV:
     """Group iterations of `inner` elements into tasks that are worth dispatching.
 
     A loop of unknown length has small groups: large ones could leave other threads without work.
     """
-    group = max(1, _MIN_TASK // max(1, inner))
+    group = max(1, plan.task_elements // max(1, inner))
     size = extent(sch, loop)
     if size is not None and size <= group:
         return loop
@@ -206,4 +221,4 @@ def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> LoopRV:
     return loop
 
 
-STRATEGY = Strategy("elementwise", facts_unless(why_not), apply)
+STRATEGY = Strategy("elementwise", facts_unless(why_not), apply, SpreadPlan, plans)

@@ -14,21 +14,27 @@ the fallback was used.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
 
 from blockwright import ir
 from blockwright.analysis import Reduction, find_reduction
 from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
-from blockwright.strategies.cpu.elementwise import spread
+from blockwright.strategies.cpu.elementwise import spread_by
 from blockwright.strategies.cpu.gemm_canonical import fuse_copy, regroup
 from blockwright.strategies.cpu.inline import block_of, extent, reduces
 from blockwright.strategies.cpu.inner_reduction import reduce_lanes
+from blockwright.strategies.cpu.lanes_plan import LanesPlan, lanes_plan, other_lanes
 from blockwright.strategies.cpu.register_tiling import RegisterTile, dot_tile
-from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
+from blockwright.strategies.cpu.spread_plan import SpreadPlan, other_spreads, spread_plan
+from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_by
 from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
 from blockwright.strategies.match.vector_axes import VectorAxis, axes_of, neighbours
-from blockwright.strategies.strategy import NoDecision, Strategy, facts_unless
+from blockwright.strategies.ranking import misfit, ranked, refuse_below_one
+from blockwright.strategies.strategy import Plan, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -39,42 +45,135 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     return "" if leaf_blocks(func) else "no blocks directly under the root"
 
 
-def apply(sch: Schedule, target: Target, plan: NoDecision) -> None:
-    for handle in sch.get_child_blocks(sch.get_block("root")):
-        for way in _ways(sch, handle, target):
+WayName = Literal["spread", "tile", "dots", "lanes", "threads", "none"]
+"""How a block is scheduled; the functions of the same names below say more."""
+
+
+class FallbackPlan(Plan, frozen=True):
+    """The decisions for any program, whose sizes may be unknown.
+
+    Attributes:
+        ways: for each block, the ways to try in turn until the checker accepts one.
+        registers: vector registers for a register tile and what it is computed from.
+        tile_rows: most rows of a register tile.
+        dot_rows: rows of a tile of dot products.
+        dot_columns: its columns, for each block.
+        few_tasks: tasks below which tasks are shared out differently, to keep all threads busy.
+        copy_far: whether vectors that are pages apart are copied before they are used repeatedly.
+        spread, lanes: tasks and vectors of spatial blocks, and of reductions.
+    """
+
+    ways: tuple[tuple[WayName, ...], ...]
+    registers: int
+    tile_rows: int
+    dot_rows: int
+    dot_columns: tuple[int, ...]
+    few_tasks: int
+    copy_far: bool
+    spread: SpreadPlan
+    lanes: LanesPlan
+
+
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[FallbackPlan]:
+    """The usual plan, then others in the order of predicted time."""
+    blocks = leaf_blocks(func)
+    best = FallbackPlan(
+        ways=tuple(_ways(block, target) for block in blocks),
+        registers=target.vector_registers,
+        tile_rows=_TALL,
+        dot_rows=_DOT_ROWS,
+        dot_columns=tuple(_dot_columns(block, target) for block in blocks),
+        few_tasks=_TASKS * target.num_threads,
+        copy_far=True,
+        spread=spread_plan(target),
+        lanes=lanes_plan(target),
+    )
+    return ranked(func, target, apply, best, _others(best))
+
+
+def _others(best: FallbackPlan) -> Iterator[FallbackPlan]:
+    """Plans that differ from the best one in one decision."""
+    change = msgspec.structs.replace
+    for k, ways in enumerate(best.ways):
+        for at in range(1, len(ways)):
+            other = (ways[at], *ways[:at], *ways[at + 1 :])
+            yield change(best, ways=(*best.ways[:k], other, *best.ways[k + 1 :]))
+    for rows in (1, 2, 4, 8):
+        yield change(best, tile_rows=rows)
+        yield change(best, dot_rows=rows)
+    yield change(best, registers=best.registers // 2)
+    yield change(best, few_tasks=1)
+    yield change(best, copy_far=False)
+    for spread in other_spreads(best.spread):
+        yield change(best, spread=spread)
+    for lanes in other_lanes(best.lanes):
+        yield change(best, lanes=lanes)
+
+
+def apply(sch: Schedule, target: Target, plan: FallbackPlan) -> None:
+    """Schedule a program by a plan."""
+    refuse_below_one(plan, "registers", "tile_rows", "dot_rows")
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    if not len(handles) == len(plan.ways) == len(plan.dot_columns):
+        raise misfit(
+            f"it has ways for {len(plan.ways)} blocks; the program has {len(handles)}",
+            "use one of the strategy's plans for this program",
+        )
+    for handle, ways, columns in zip(handles, plan.ways, plan.dot_columns, strict=True):
+        for way in (*ways, "none"):
             stages = len(sch.history)
             try:
-                way(sch, handle, target)
+                _WAYS[way](sch, handle, _Block(plan, columns))
                 break
             except ScheduleError:  # the checker rejects a step: try a simpler schedule
                 if len(sch.history) > stages:
                     sch.undo(len(sch.history) - stages)
 
 
-Way = Callable[[Schedule, BlockRV, Target], None]
-
-
-def _ways(sch: Schedule, handle: BlockRV, target: Target) -> list[Way]:
-    """Candidate schedules of a block, best first; the last one always succeeds."""
-    block = block_of(sch, handle)
+def _ways(block: ir.Block, target: Target) -> tuple[WayName, ...]:
+    """Ways to schedule a block, best first; the last one always succeeds."""
     if is_spatial(block):
-        return [lambda s, h, t: spread(s, [h], t), _threads, _nothing]
+        return ("spread", "threads", "none")
     result = find_reduction(block)
-    if not isinstance(result, Reduction) or not sch.get_loops(handle):
-        return [_threads, _nothing]
+    if not isinstance(result, Reduction) or not block.iter_vars:
+        return ("threads", "none")
     if len(result.elements) > 1:
-        return [_lanes, _threads, _nothing]
+        return ("lanes", "threads", "none")
     axes = axes_of(block, target.lanes(block.writes[0].buffer.dtype))
     if axes and axes[0].spatial:
-        return [_tile, _dots, _lanes, _threads, _nothing]
-    return [_dots, _lanes, _tile, _threads, _nothing]
+        return ("tile", "dots", "lanes", "threads", "none")
+    return ("dots", "lanes", "tile", "threads", "none")
 
 
-def _nothing(sch: Schedule, handle: BlockRV, target: Target) -> None:
+def _dot_columns(block: ir.Block, target: Target) -> int:
+    """Columns of a tile of dot products, along the last spatial axis."""
+    spatial = [it.dom.extent for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL]
+    many = ir.const_int(spatial[-1]) if spatial else None
+    bits = block.writes[0].buffer.dtype.bits if block.writes else 32
+    return dot_tile(target, _DOT_ROWS, many, bits)
+
+
+class _Block(msgspec.Struct, frozen=True):
+    """A plan, and its decisions for one block."""
+
+    plan: FallbackPlan
+    dot_columns: int
+
+    def lanes_of(self, block: ir.Block) -> int:
+        """Lanes of a vector of results."""
+        return max(1, self.plan.lanes.vector_bits // block.writes[0].buffer.dtype.bits)
+
+
+def _nothing(sch: Schedule, handle: BlockRV, of: _Block) -> None:
     """Keep the loops as they are."""
 
 
-def _threads(sch: Schedule, handle: BlockRV, target: Target) -> None:
+def _spread(sch: Schedule, handle: BlockRV, of: _Block) -> None:
+    """Parallelize over outer loops, and vectorize the last one."""
+    spread_by(sch, [handle], of.plan.spread)
+
+
+def _threads(sch: Schedule, handle: BlockRV, of: _Block) -> None:
     """Parallelize the outermost loop."""
     sch.parallel(sch.get_loops(handle)[0])
 
@@ -88,20 +187,19 @@ def _nest(sch: Schedule, handle: BlockRV) -> tuple[list[LoopRV], list[LoopRV], l
     return loops, [loop for loop in loops if loop not in reducing], reducing
 
 
-def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
+def _tile(sch: Schedule, handle: BlockRV, of: _Block) -> None:
     """Vectorize along a spatial axis; a register tile stays in registers across the reduction."""
     out = _sums_and_copy(sch, handle)
     block = block_of(sch, handle)
     loops, spatial, reducing = _nest(sch, handle)
-    lanes = target.lanes(block.writes[0].buffer.dtype)
+    lanes = of.lanes_of(block)
     axis = next((a for a in axes_of(block, lanes) if a.spatial), None)
     if axis is None or not reducing:
         raise ScheduleError("no axis to vectorize along", code="BW340")
     along = loops[axis.position]
     rows = _sharing(sch, block, axis, loops, [s for s in spatial if s != along])
-    bits = block.writes[0].buffer.dtype.bits
     count = 1 if rows is None else extent(sch, rows)
-    tile = _register_tile(target, count, extent(sch, along), bits)
+    tile = _register_tile(of.plan, count, extent(sch, along), lanes)
     others = [s for s in spatial if s not in (along, rows)]
     chunk, vectors, lane = sch.split(along, [None, tile.vectors, tile.lanes])
     inner = [vectors, lane]
@@ -110,14 +208,14 @@ def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
         inner = [row, *inner]
     tasks, serial = [*others, chunk], [] if rows is None else [rows]
     many = rows is not None and (extent(sch, rows) or _MANY) >= _MANY
-    far = _far_vectors(block, axis) if many else []
-    if rows is not None and not far and _few(sch, tasks, target):
+    far = _far_vectors(block, axis) if many and of.plan.copy_far else []
+    if rows is not None and not far and _few(sch, tasks, of.plan):
         tasks, serial = [*others, rows], [chunk]
     sch.reorder(*tasks, *serial, *reducing, *inner)
     for buffer in far:
         copy = sch.cache_read(handle, buffer.name, "global")
         sch.compute_at(copy, chunk)
-        vectorize_last(sch, copy, sch.get_loops(copy)[-1], target)
+        vectorize_by(sch, copy, sch.get_loops(copy)[-1], of.plan.lanes.vector_bits)
     sch.set_scope(handle, 0, "local")
     sch.reverse_compute_at(out, [*tasks, *serial][-1])
     init = sch.decompose_reduction(handle, reducing[0])
@@ -136,10 +234,10 @@ def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
 _TASKS = 4  # tasks per thread from which on they are shared evenly
 
 
-def _few(sch: Schedule, loops: list[LoopRV], target: Target) -> bool:
+def _few(sch: Schedule, loops: list[LoopRV], plan: FallbackPlan) -> bool:
     """Whether loops over tiles yield too few tasks for all threads."""
     extents = [extent(sch, loop) for loop in loops]
-    return all(extents) and math.prod(e or 1 for e in extents) < _TASKS * target.num_threads
+    return all(extents) and math.prod(e or 1 for e in extents) < plan.few_tasks
 
 
 _MANY = 4  # tiles that read the same vectors, from which copying these vectors pays
@@ -184,15 +282,15 @@ _TALL = 6  # rows of a tile: lines of one cache set that any cache holds, with w
 
 
 def _register_tile(
-    target: Target, rows: int | None, columns: int | None, bits: int
+    plan: FallbackPlan, rows: int | None, columns: int | None, lanes: int
 ) -> RegisterTile:
     """A low, wide register tile that divides rows and columns evenly.
 
     Nothing is packed: rows may be a power of two apart, and then they compete for few cache sets.
     """
-    lanes = max(1, target.vector_bits // bits)
-    height = _TALL if rows is None else math.ceil(rows / math.ceil(rows / _TALL))
-    largest = max(1, (target.vector_registers - 1) // (height + 1))
+    tall = plan.tile_rows
+    height = tall if rows is None else math.ceil(rows / math.ceil(rows / tall))
+    largest = max(1, (plan.registers - 1) // (height + 1))
     if columns is None:
         return RegisterTile(height, min(largest, 2) * lanes, lanes)
     vectors = math.ceil(columns / lanes)
@@ -217,12 +315,12 @@ def _sharing(
     return None
 
 
-def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
+def _dots(sch: Schedule, handle: BlockRV, of: _Block) -> None:
     """Vectorize along the reduction, for a tile of two spatial axes at once."""
     block = block_of(sch, handle)
     loops, spatial, _ = _nest(sch, handle)
     result = find_reduction(block)
-    lanes = target.lanes(block.writes[0].buffer.dtype)
+    lanes, height = of.lanes_of(block), of.plan.dot_rows
     axis = next((a for a in axes_of(block, lanes) if not a.spatial), None)
     if axis is None or len(spatial) < 2 or not isinstance(result, Reduction):
         raise ScheduleError("fewer than two spatial axes", code="BW340")
@@ -234,10 +332,8 @@ def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
     partial = sch.rfactor(lane, -1)
     lane, *outer = sch.get_loops(handle)
     *others, rows, columns = outer
-    bits = block.writes[0].buffer.dtype.bits
-    width = dot_tile(target, _DOT_ROWS, extent(sch, columns), bits)
-    m0, m1 = sch.split(rows, [None, min(_DOT_ROWS, extent(sch, rows) or _DOT_ROWS)])
-    n0, n1 = sch.split(columns, [None, width])
+    m0, m1 = sch.split(rows, [None, min(height, extent(sch, rows) or height)])
+    n0, n1 = sch.split(columns, [None, of.dot_columns])
     sch.reorder(*others, m0, n0, m1, n1, lane)
     sch.compute_at(partial, n0, preserve_unit_loops=True)
     sch.set_scope(partial, 0, "local")
@@ -259,15 +355,15 @@ def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
     _share(sch, [*others, m0, n0])
 
 
-def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> None:
+def _lanes(sch: Schedule, handle: BlockRV, of: _Block) -> None:
     """Compute one result after another, with a partial result per lane."""
     _, spatial, reducing = _nest(sch, handle)
     if not spatial:
-        reduce_lanes(sch, handle, None, target)
+        reduce_lanes(sch, handle, None, of.plan.lanes)
         return
     sch.reorder(*spatial, *reducing)
     row = sch.fuse(*spatial) if len(spatial) > 1 else spatial[0]
-    reduce_lanes(sch, handle, row, target)
+    reduce_lanes(sch, handle, row, of.plan.lanes)
     if extent(sch, row) != 1:
         sch.parallel(row)
 
@@ -279,9 +375,21 @@ def _share(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
     return task
 
 
+_WAYS: dict[WayName, Callable[[Schedule, BlockRV, _Block], None]] = {
+    "spread": _spread,
+    "tile": _tile,
+    "dots": _dots,
+    "lanes": _lanes,
+    "threads": _threads,
+    "none": _nothing,
+}
+
+
 STRATEGY = Strategy(
     "fallback",
     facts_unless(why_not),
     apply,
+    FallbackPlan,
+    plans,
     note="no strategy matches its pattern; the fallback was used",
 )

@@ -29,12 +29,14 @@ from blockwright.strategies.cpu.gemm_plan import GemmPlan, best_plan, other_plan
 from blockwright.strategies.cpu.gemm_shape import shape_of
 from blockwright.strategies.cpu.inline import inline_where, is_copy
 from blockwright.strategies.cpu.inner_reduction import reduce_lanes
+from blockwright.strategies.cpu.lanes_plan import lanes_plan
 from blockwright.strategies.cpu.micro_kernel import MicroKernel, micro_kernel, offset_of
 from blockwright.strategies.cpu.register_tiling import RowTile
 from blockwright.strategies.cpu.split_k import Pieces
 from blockwright.strategies.match.blocks import (
     Contraction,
     address_of,
+    contraction_of,
     extent_of,
     is_spatial,
     leaf_blocks,
@@ -43,7 +45,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Strategy, facts_unless
+from blockwright.strategies.strategy import Fusion, Strategy, facts_unless
 from blockwright.target import Target
 
 _LONG = (Pieces(most=128, unknown=True),)  # the last k-split is zero-padded
@@ -114,7 +116,7 @@ def _offset_signed(sch: Schedule, handle: BlockRV, target: Target) -> None:
     if stride(address, spatial[-1]) == 1:
         _sum_columns(sch, sums, target)
     else:
-        reduce_lanes(sch, sums, sch.get_loops(sums)[0], target)
+        reduce_lanes(sch, sums, sch.get_loops(sums)[0], lanes_plan(target))
         sch.parallel(sch.get_loops(sums)[0])
 
 
@@ -343,4 +345,18 @@ def _packed_with(
     return next((h for h in kept if node(sch, h).writes[0].buffer is facts.b), None)
 
 
-STRATEGY = Strategy("gemm", facts_unless(why_not), apply, GemmPlan, plans, variants=variants)
+def packs_operand(func: ir.PrimFunc, operand: int, target: Target) -> bool:
+    """Whether a buffer is the operand of the only contraction that is packed into panels."""
+    products = [facts for b in leaf_blocks(func) if (facts := contraction_of(b)) is not None]
+    return len(products) == 1 and products[0].b is func.buffers[operand]
+
+
+STRATEGY = Strategy(
+    "gemm",
+    facts_unless(why_not),
+    apply,
+    GemmPlan,
+    plans,
+    variants=variants,
+    fusion=Fusion(computes_operand=packs_operand),
+)

@@ -14,8 +14,7 @@ depending on the matrix's layout:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -24,17 +23,21 @@ from blockwright.arith import IndexMap
 from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import long_sums
-from blockwright.strategies.cpu.elementwise import spread
+from blockwright.strategies.cpu.elementwise import spread_by
 from blockwright.strategies.cpu.gemm_canonical import node
-from blockwright.strategies.cpu.inline import extent, is_copy
-from blockwright.strategies.cpu.register_tiling import (
-    dot_tile,
-    max_skinny_rows,
-    steps_at_once,
-    task_steps,
-    update_stretch,
+from blockwright.strategies.cpu.gemv_plan import (
+    LONGEST,
+    Dots,
+    GemvPlan,
+    GemvShape,
+    Updates,
+    best_dots,
+    best_updates,
+    other_plans,
 )
-from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
+from blockwright.strategies.cpu.inline import extent, is_copy
+from blockwright.strategies.cpu.register_tiling import max_skinny_rows
+from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_by
 from blockwright.strategies.match.blocks import (
     Contraction,
     address_of,
@@ -47,13 +50,12 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Strategy, SumPlan, facts_unless, sum_plans
+from blockwright.strategies.ranking import misfit, ranked, refuse_below_one
+from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _GATHERED = 3  # rows up to which vectors of strided elements are worth gathering
-_PIECE = 256  # steps of a long reduction per piece
-_LONGEST = 768  # longest reduction that is not split
 _TILES = 8  # passes of dot products over matrix rows in cache, at most
 
 
@@ -147,17 +149,48 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
+def _best_plan(func: ir.PrimFunc, target: Target, unknown: bool = False) -> GemvPlan:
+    """The plan that the cost model prefers; `unknown` splits sums of unknown length."""
+    sch = Schedule(func)
+    block = node(sch, _neighbours(sch)[0])
+    roles = _roles(block, target)
+    bits = block.writes[0].buffer.dtype.bits
+    rows = extent_of(block, roles.few) or 1
+    shape = GemvShape(rows, extent_of(block, roles.many), extent_of(block, roles.k), bits)
+    return (best_dots if roles.dots else best_updates)(target, shape, unknown)
+
+
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[GemvPlan]:
+    """The plan that the cost model prefers, then others in the order of predicted time."""
+    best = _best_plan(func, target)
+    return ranked(func, target, apply, best, other_plans(best))
+
+
+def apply(sch: Schedule, target: Target, plan: GemvPlan) -> None:
     """Schedule a program by a plan."""
-    long = plan.split_unknown
+    refuse_below_one(plan, "vector_bits")
+    refuse_below_one(plan.form, *plan.form.__struct_fields__)
     block, out, kept = _neighbours(sch)
-    roles = _skinny(node(sch, block), target)
+    roles = _roles(node(sch, block), target)
+    if roles.dots != isinstance(plan.form, Dots):
+        raise misfit(
+            "the matrix is contiguous along its " + ("reduction" if roles.dots else "columns"),
+            "use the form Dots" if roles.dots else "use the form Updates",
+        )
+    if isinstance(plan.form, Dots):
+        task = _dots(sch, block, out, roles, plan, plan.form)
+    else:
+        task = _updates(sch, block, out, roles, plan, plan.form)
+    sch.parallel(task)
+    for handle in kept:
+        spread_by(sch, [handle], plan.producers)
+
+
+def _roles(block: ir.Block, target: Target) -> Skinny:
+    roles = _skinny(block, target)
     if isinstance(roles, str):
         raise ScheduleError(roles, code="BW340")
-    schedule = _dots if roles.dots else _updates
-    sch.parallel(schedule(sch, block, out, roles, target, long))
-    for handle in kept:
-        spread(sch, [handle], target)
+    return roles
 
 
 def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV, list[BlockRV]]:
@@ -192,7 +225,7 @@ def _axes(sch: Schedule, block: BlockRV, roles: Skinny) -> tuple[list[LoopRV], .
 
 
 def _dots(
-    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target, long: bool
+    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, plan: GemvPlan, form: Dots
 ) -> LoopRV:
     """Keep vectors of partial sums along the reduction, for a few rows of both operands at once.
 
@@ -201,30 +234,26 @@ def _dots(
     """
     dtype = node(sch, block).writes[0].buffer.dtype
     rows = extent_of(node(sch, block), roles.few) or 1
-    parts = math.ceil(rows / max_skinny_rows(target, dtype.bits))
-    height = math.ceil(rows / parts)
+    in_parts = form.rows < rows
     batch, few, (count,), (k,) = _axes(sch, block, roles)
-    tile = dot_tile(target, height, extent(sch, count), dtype.bits)
-    row_bytes = (extent(sch, k) or 1024) * dtype.bits // 8
-    steps = task_steps(extent(sch, count), tile, row_bytes, target.num_threads)
-    _, lane = sch.split(k, [None, target.lanes(dtype)])
+    _, lane = sch.split(k, [None, max(1, plan.vector_bits // dtype.bits)])
     sch.reorder(lane, *batch, *few, count)
     partial = sch.rfactor(lane, -1)
     lane, *outer = sch.get_loops(block)
-    task, n0, n1 = sch.split(outer[-1], [None, steps, tile])
+    task, n0, n1 = sch.split(outer[-1], [None, form.steps, form.columns])
     batch, few = outer[: len(batch)], outer[len(batch) : -1]
     at = n0
-    if parts > 1:
+    if in_parts:
         (p,) = _long(node(sch, block), range(len(batch), len(outer) - 1))
-        at, outer[p] = sch.split(outer[p], [None, height])
+        at, outer[p] = sch.split(outer[p], [None, form.rows])
         sch.annotate(at, LOOP_PARTITION, True)
         few = outer[len(batch) : -1]
-    sch.reorder(*batch, task, n0, *([at] if parts > 1 else []), *few, n1, lane)
+    sch.reorder(*batch, task, n0, *([at] if in_parts else []), *few, n1, lane)
     sch.reverse_compute_at(out, at)
     sch.set_scope(block, 0, "local")
     sch.compute_at(partial, at, preserve_unit_loops=True)
     sch.set_scope(partial, 0, "local")
-    _partial_sums(sch, partial, at, len(batch), long)
+    _partial_sums(sch, partial, at, len(batch), plan.piece)
     sch.decompose_reduction(block, lane)
     sch.vectorize(lane)
     for loop in (*inner_loops(sch, block, at)[:-1], *inner_loops(sch, out, at)):
@@ -233,20 +262,20 @@ def _dots(
     return sch.fuse(*batch, task) if batch else task
 
 
-def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, long: bool) -> None:
+def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, piece: int) -> None:
     """Keep all partial sums in registers across the reduction, or across a piece of it."""
     lane, *rows, k0 = inner_loops(sch, partial, n0)
     sch.reorder(k0, *rows, lane)
-    over = _cut(sch, k0, long)
+    over = _cut(sch, k0, piece)
     if over is not None:
-        piece = sch.rfactor(over, 0)
+        sums = sch.rfactor(over, 0)
         over, *rows, lane = inner_loops(sch, partial, n0)
-        sch.compute_at(piece, over, preserve_unit_loops=True)
-        sch.set_scope(piece, 0, "local")
+        sch.compute_at(sums, over, preserve_unit_loops=True)
+        sch.set_scope(sums, 0, "local")
         clear = sch.decompose_reduction(partial, over)
         _in_registers(sch, [*rows[batch:], lane])
         _in_registers(sch, inner_loops(sch, clear, n0))
-        partial, n0 = piece, over
+        partial, n0 = sums, over
         _, lane, *rows, k0 = inner_loops(sch, partial, n0)
         sch.reorder(k0, *rows, lane)
     init = sch.decompose_reduction(partial, k0)
@@ -262,39 +291,35 @@ def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
         sch.unroll(loop)
 
 
-def _cut(sch: Schedule, k: LoopRV, long: bool) -> LoopRV | None:
-    """Split a long reduction into pieces; returns the loop over them, None if it is short."""
-    length = extent(sch, k)
-    if not long if length is None else length <= _LONGEST:
+def _cut(sch: Schedule, k: LoopRV, piece: int) -> LoopRV | None:
+    """Split a reduction into pieces; returns the loop over them, None if it is not split."""
+    if not piece:
         return None
-    over, _ = sch.split(k, [None, _PIECE])
+    over, _ = sch.split(k, [None, piece])
     sch.annotate(over, LOOP_PARTITION, True)
     return over
 
 
 def _updates(
-    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target, long: bool
+    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, plan: GemvPlan, form: Updates
 ) -> LoopRV:
     """Keep the sums of a strip of columns in cache; add some reduction steps to them at a time."""
-    dtype = node(sch, block).writes[0].buffer.dtype
-    height = extent_of(node(sch, block), roles.few) or 1
+    lanes = max(1, plan.vector_bits // node(sch, block).writes[0].buffer.dtype.bits)
     _sums_along(sch, block, roles.many)
     batch, few, (count,), (k,) = _axes(sch, block, roles)
-    lanes = target.lanes(dtype)
-    stretch = _stretch(target, height, extent(sch, count), dtype.bits)
-    over, sums = _cut(sch, k, long), block
+    over, sums = _cut(sch, k, plan.piece), block
     if over is not None:
         sums = sch.rfactor(over, 0)
         *batch_and_few, count, over = sch.get_loops(block)
         batch, few = batch_and_few[: len(batch)], batch_and_few[len(batch) :]
-    task, vectors, lane = sch.split(count, [None, stretch // lanes, lanes])
+    task, vectors, lane = sch.split(count, [None, max(1, form.columns // lanes), lanes])
     if over is not None:
         sch.reorder(*batch, task, over, *few, vectors, lane)
         sch.compute_at(sums, over, preserve_unit_loops=True)
         _, *own, count, k = inner_loops(sch, sums, over)
         few = own[len(batch) :]
         vectors, lane = sch.split(count, [None, lanes])
-    k0, k1 = sch.split(k, [None, steps_at_once(extent(sch, k))])
+    k0, k1 = sch.split(k, [None, min(form.steps, extent(sch, k) or form.steps)])
     sch.reorder(*([*batch, task] if over is None else []), k0, vectors, *few, k1, lane)
     sch.reverse_compute_at(out, task)
     if over is not None:
@@ -307,8 +332,8 @@ def _updates(
     if over is None:
         sch.vectorize(sch.get_loops(init)[-1])
     else:
-        vectorize_last(sch, init, sch.get_loops(init)[-1], target)
-    vectorize_last(sch, out, sch.get_loops(out)[-1], target)
+        vectorize_by(sch, init, sch.get_loops(init)[-1], plan.vector_bits)
+    vectorize_by(sch, out, sch.get_loops(out)[-1], plan.vector_bits)
     sch.annotate(k0, LOOP_PARTITION, True)
     task = sch.fuse(*batch, task) if batch else task
     sch.annotate(task, LOOP_PARTITION, True)
@@ -327,25 +352,10 @@ def _sums_along(sch: Schedule, block: BlockRV, many: Sequence[int]) -> None:
         sch.transform_layout(block, ("write", 0), IndexMap(axes, order))
 
 
-def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
-    """Columns per task: as many as leave half of the first-level cache to the data that is read.
-
-    The hardware prefetches along a row and starts anew at each strip: the fewer strips, the better.
-    """
-    lanes = max(1, target.vector_bits // bits)
-    largest = max(1, target.cache(1).size // 2 // (rows * bits // 8) // lanes)
-    if many is None:
-        return update_stretch(target, rows, many, bits)
-    vectors = math.ceil(many / lanes)
-    tasks = math.ceil(vectors / largest)
-    tasks = math.ceil(tasks / target.num_threads) * target.num_threads
-    return lanes * math.ceil(vectors / tasks)
-
-
-def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, SumPlan]]:
+def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, GemvPlan]]:
     """Long sums split into pieces, for a symbolic reduction length."""
-    long = long_sums(func, _LONGEST)
-    return [] if long is None else [(long, SumPlan(split_unknown=True))]
+    long = long_sums(func, LONGEST)
+    return [] if long is None else [(long, _best_plan(func, target, unknown=True))]
 
 
-STRATEGY = Strategy("gemv", facts_unless(why_not), apply, SumPlan, sum_plans, variants=variants)
+STRATEGY = Strategy("gemv", facts_unless(why_not), apply, GemvPlan, plans, variants=variants)

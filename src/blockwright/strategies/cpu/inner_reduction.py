@@ -9,7 +9,10 @@ intermediate values stay in the first-level cache.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
+
+import msgspec
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
@@ -19,9 +22,16 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.accumulate import accumulate
 from blockwright.strategies.cpu.blocked_sums import LONGEST, PartialSum, long_sums, next_level
 from blockwright.strategies.cpu.inline import block_of, extent, inline_where, longest, reduces
+from blockwright.strategies.cpu.inner_reduction_plan import (
+    RowPlan,
+    RowShape,
+    best_plan,
+    other_plans,
+)
+from blockwright.strategies.cpu.lanes_plan import LanesPlan
 from blockwright.strategies.cpu.nontemporal import read_next_row, stream
-from blockwright.strategies.cpu.software_pipelined_rows import overlap_rows, passes_caches
-from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, lanes_for, vectorize_last
+from blockwright.strategies.cpu.software_pipelined_rows import overlap_rows
+from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, lanes_in, vectorize_by
 from blockwright.strategies.match.blocks import (
     address_of,
     extent_of,
@@ -32,19 +42,15 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Strategy, SumPlan, facts_unless, sum_plans
+from blockwright.strategies.ranking import misfit, ranked, refuse_below_one
+from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.target import Target
 
-_SHORT = 256  # elements of a row up to which adjacent rows are processed together
-_TOGETHER = 8  # rows processed together, if that leaves several tasks per thread
 _FEW_LANES = 5  # fewest lanes for which a partial vector beats one that crosses axes
 # steps unrolled if combining takes several operations: much of each step is constant then
 _FEW = 16
 _SHARED = 1 << 16  # elements of a full reduction from which it is split among the threads
-_PIECES = 4  # fewest tasks per thread: a thread that starts late runs fewer
-# vector registers that suffice for several vectors of inputs and all constants of a reduction
-_MANY_REGISTERS = 32
-_LONG = 32  # vector steps of a reduction from which four partial results per lane pay
+_STEPS_PER_VECTOR = 8  # steps of a reduction per vector of partial results from which it pays
 
 
 def _spatial_rank(block: ir.Block) -> int:
@@ -69,28 +75,69 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
-    """Schedule a program by a plan."""
-    long = plan.split_unknown
+class _Prepared(msgspec.Struct, frozen=True):
+    """A program whose blocks run over rows, with copies inlined.
+
+    Attributes:
+        handles: the blocks that remain.
+        reducing: those that reduce.
+        rank: number of row axes.
+    """
+
+    handles: list[BlockRV]
+    reducing: list[BlockRV]
+    rank: int
+
+
+def _prepare(sch: Schedule) -> _Prepared:
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
     reducing = [h for h in handles if not is_spatial(block_of(sch, h))]
     rank = min(_spatial_rank(block_of(sch, h)) for h in reducing)
-    last = handles[-1]
     _rows_of_statistics(sch, handles, rank)
     for handle in handles:
         _merge_neighbours(sch, handle, rank)
+    return _Prepared(handles, reducing, rank)
+
+
+def _best_plan(func: ir.PrimFunc, target: Target) -> RowPlan:
+    sch = Schedule(func)
+    program = _prepare(sch)
+    block = block_of(sch, program.handles[-1])
+    extents = [extent(sch, loop) for loop in sch.get_loops(program.handles[-1])]
+    shape = RowShape(
+        extents[: program.rank],
+        extents[program.rank :],
+        len(program.reducing),
+        block.writes[0].buffer.dtype.bits,
+    )
+    return best_plan(sch.func, block, shape, target)
+
+
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[RowPlan]:
+    """The plan that the cost model prefers, then others in the order of predicted time."""
+    best = _best_plan(func, target)
+    return ranked(func, target, apply, best, other_plans(best))
+
+
+def apply(sch: Schedule, target: Target, plan: RowPlan) -> None:
+    """Schedule a program by a plan."""
+    refuse_below_one(plan, "rows_together", "reduction_tasks")
+    refuse_below_one(plan.lanes, "vector_bits", "vectors", "fused_vectors", "steps")
+    program = _prepare(sch)
+    handles, rank, last = program.handles, program.rank, program.handles[-1]
     loops = sch.get_loops(last)
     if rank == 0:
-        for handle in reducing:
-            _share(sch, handle, target, long)
-            reduce_lanes(sch, handle, None, target, long=long)
+        for handle in program.reducing:
+            _share(sch, handle, plan)
+            reduce_lanes(sch, handle, None, plan.lanes)
         return
-    lengths, inner = [extent(sch, loop) for loop in loops[rank:]], extent(sch, loops[rank - 1])
+    inner, together = extent(sch, loops[rank - 1]), plan.rows_together
+    if rank > 1 and (inner or 1) % together:
+        raise misfit(
+            f"rows_together={together} rows of several axes, the last of {inner}",
+            "let it divide the last row axis",
+        )
     row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
-    bits = block_of(sch, last).writes[0].buffer.dtype.bits
-    together = _rows_together(lengths, len(reducing), extent(sch, row), bits, target)
-    while rank > 1 and (inner or 1) % together:
-        together -= 1  # rows of one axis: rows of several axes have no iterator map
     if together > 1:
         row, _ = sch.split(row, [None, together])
         sch.annotate(row, LOOP_PARTITION, True)
@@ -101,16 +148,16 @@ def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
         [None, *handles], [False, *feeding], [*feeding, False], handles, strict=False
     ):
         if not feeds:
-            several = passes_caches(sch, handle, row, target) if handle is last else False
+            several = plan.passes.rows > 0 and handle is last
             below = inner_loops(sch, handle, row)  # there is none if one value serves all rows
             inside = below[0] if together > 1 and below else row
             if fed and maker is not None and together > 1:
                 inside = sch.merge(inner_loops(sch, maker, row)[0], inside)
-            schedule_inner(sch, handle, inside, target, maker if fed else None, several, long)
-    if extent(sch, row) != 1 and not overlap_rows(sch, row, target):
+            schedule_inner(sch, handle, inside, plan.lanes, maker if fed else None, several)
+    if extent(sch, row) != 1 and not overlap_rows(sch, row, plan.passes):
         sch.parallel(row)
-        stream(sch, row, last, target)
-        read_next_row(sch, handles, row, target)
+        stream(sch, row, last, plan.passes.far_bytes)
+        read_next_row(sch, handles, row, plan.passes.far_bytes, plan.passes.prefetch_bytes)
 
 
 def _rows_of_statistics(sch: Schedule, handles: list[BlockRV], rank: int) -> None:
@@ -198,36 +245,19 @@ def _step(addresses: list[ir.Expr], it: ir.IterVar) -> float:
     return min((s for s in (stride(a, it) for a in addresses) if s), default=0.0)
 
 
-def _rows_together(
-    lengths: list[int | None], reductions: int, rows: int | None, bits: int, target: Target
-) -> int:
-    """Rows that are processed together, one pass over all of them after another.
-
-    Each reduction of a row ends with combining its lanes, and the next pass waits for the result.
-    In short rows that is much of the time; the processor fills it with work on the other rows. Rows
-    that come from memory are overlapped by `overlap_rows` instead.
-    """
-    if not lengths or reductions < 2 or rows is None or None in lengths:
-        return 1
-    elements = math.prod(length or 1 for length in lengths)
-    near = rows * elements * bits // 8 < target.caches[-1].size
-    largest = rows // (_PIECES * target.num_threads)
-    return max(1, min(_TOGETHER, largest)) if near and elements <= _SHORT else 1
-
-
-def _share(sch: Schedule, handle: BlockRV, target: Target, long: bool) -> None:
-    """Split a long reduction to one value among all threads, and combine their results."""
+def _share(sch: Schedule, handle: BlockRV, plan: RowPlan) -> None:
+    """Split a long reduction to one value into tasks, and combine their results."""
     result = find_reduction(block_of(sch, handle))
     assert isinstance(result, Reduction)
     loops = sch.get_loops(handle)
     sizes = [extent(sch, loop) for loop in loops]
     total = math.prod(size or _SHARED for size in sizes)
-    if target.num_threads < 2 or not result.may_restart or total < _SHARED:
+    if plan.reduction_tasks < 2 or not result.may_restart or total < _SHARED:
         return
     outer = sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
-    piece, _ = sch.split(outer, [_PIECES * target.num_threads, None])
+    piece, _ = sch.split(outer, [plan.reduction_tasks, None])
     partial = sch.rfactor(piece, 0)
-    reduce_lanes(sch, partial, sch.get_loops(partial)[0], target, long=long)
+    reduce_lanes(sch, partial, sch.get_loops(partial)[0], plan.lanes)
     sch.parallel(sch.get_loops(partial)[0])
 
 
@@ -235,10 +265,9 @@ def schedule_inner(
     sch: Schedule,
     handle: BlockRV,
     row: LoopRV | None,
-    target: Target,
+    plan: LanesPlan,
     maker: BlockRV | None = None,
     several: bool = False,
-    long: bool = False,
 ) -> None:
     """Vectorize a block inside a row: a spatial one along its last loop, a reduction by lanes.
 
@@ -246,14 +275,15 @@ def schedule_inner(
     use several vectors per step, as many as reductions do.
     """
     if not is_spatial(block_of(sch, handle)):
-        if not reduce_lanes(sch, handle, row, target, maker, long) and maker is not None:
-            schedule_inner(sch, maker, row, target)
+        if not reduce_lanes(sch, handle, row, plan, maker) and maker is not None:
+            schedule_inner(sch, maker, row, plan)
         return
     loops = inner_loops(sch, handle, row)
     if loops:
         size = extent(sch, loops[-1])
-        count = _vectors_at_once(size, lanes_for(block_of(sch, handle), target)) if several else 1
-        lanes = vectorize_last(sch, handle, loops[-1], target, count)
+        lanes = lanes_in(block_of(sch, handle), plan.vector_bits)
+        count = _vectors_at_once(size, lanes, plan.vectors) if several else 1
+        lanes = vectorize_by(sch, handle, loops[-1], plan.vector_bits, count)
         cut_tail(sch, inner_loops(sch, handle, row)[len(loops) - 1], size, lanes)
 
 
@@ -279,12 +309,12 @@ def _feeds(sch: Schedule, maker: BlockRV, handle: BlockRV) -> bool:
 
 
 def _partial_results(
-    sch: Schedule, reducing: list[LoopRV], lanes: int, wide: bool
+    sch: Schedule, reducing: list[LoopRV], lanes: int, vectors: int
 ) -> tuple[list[LoopRV], LoopRV, int]:
     """Choose how reduction loops become vectors.
 
     Returns the loops that stay outside, the loop to split (some loops fused), and the number of
-    partial results: with `wide`, several vectors; fewer than two if the loops are too short.
+    partial results: up to some `vectors`; fewer than two if the loops are too short.
     """
     inner = extent(sch, reducing[-1])
     outer: list[LoopRV] = []
@@ -297,8 +327,7 @@ def _partial_results(
         fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size, largest = extent(sch, fused), longest(sch, fused)
     smallest = 1 if outer else 2  # fewest chunks of partial results
-    if wide:
-        lanes *= _vectors_at_once(None if outer else largest, lanes)
+    lanes *= _vectors_at_once(None if outer else largest, lanes, vectors)
     if len(reducing) - len(outer) > 2:  # chunks that cross axes have no iterator map
         lanes = math.gcd(inner or 1, lanes)
     while largest is not None and largest < smallest * lanes > 8:
@@ -327,52 +356,52 @@ def reduce_lanes(
     sch: Schedule,
     handle: BlockRV,
     row: LoopRV | None,
-    target: Target,
+    plan: LanesPlan,
     maker: BlockRV | None = None,
-    long: bool = False,
 ) -> bool:
     """Vectorize a reduction: along its last spatial loop if it has one, else with partial results.
 
     A spatial loop inside the row (column sums) is the vector axis, unless elements adjacent in
     memory are reduced (dot products). Otherwise the last reduction loop, or several short ones
     fused, is split into vectors, and `rfactor` keeps a partial result per lane. At the end the
-    lanes are combined, in one vector operation or by halves. A long sum is split into blocks; with
-    `long`, also one of unknown length.
+    lanes are combined, in one vector operation or by halves. A long sum is split into blocks; one
+    of unknown length if the plan says so.
 
     Returns whether the reduction is fused with its producer `maker`.
     """
-    block = block_of(sch, handle)
+    block, long = block_of(sch, handle), plan.split_unknown
     loops = inner_loops(sch, handle, row)
     if not loops:
         return False
     reducing = [loop for loop in loops if reduces(sch, block, loop)]
     spatial = [loop for loop in loops if all(loop != r for r in reducing)]
     if not reducing:  # sums of one term each
-        vectorize_last(sch, handle, spatial[-1], target)
+        vectorize_by(sch, handle, spatial[-1], plan.vector_bits)
         return False
     result = find_reduction(block)
     assert isinstance(result, Reduction)
     along = not spatial or extent(sch, spatial[-1]) == 1 or _neighbours_are_reduced(block)
     if not along and len(result.elements) == 1:
-        accumulate(sch, handle, row, target, long=long)
+        accumulate(sch, handle, row, plan)
         return False
     if not along:
         others = [loop for loop in loops if loop != spatial[-1]]
         sch.reorder(*others, spatial[-1])
-        vectorize_last(sch, handle, spatial[-1], target)
+        vectorize_by(sch, handle, spatial[-1], plan.vector_bits)
         return False
     if not result.may_restart:
         return False  # the initial value counts once; it cannot start every partial result
-    wide = maker is None or target.vector_registers >= _MANY_REGISTERS
-    outer, fused, lanes = _partial_results(sch, reducing, lanes_for(block, target), wide)
+    vectors = plan.vectors if maker is None else plan.fused_vectors
+    lanes = lanes_in(block, plan.vector_bits)
+    outer, fused, lanes = _partial_results(sch, reducing, lanes, vectors)
     if lanes < 2:
         level = next_level(sch, handle, [*outer, fused], step=1, lanes=1, long=long)
         if level is not None:
-            _reduce_level(sch, level, row, target, None, long)
+            _reduce_level(sch, level, row, plan, None)
         return False
     level = next_level(sch, handle, [*outer, fused], step=lanes, lanes=lanes, long=long)
     if level is not None:
-        return _reduce_level(sch, level, row, target, maker, long)
+        return _reduce_level(sch, level, row, plan, maker)
     size = extent(sch, fused)
     chunk, lane = sch.split(fused, [None, lanes])
     partial = sch.rfactor(lane, -1)
@@ -399,9 +428,8 @@ def _reduce_level(
     sch: Schedule,
     level: PartialSum,
     row: LoopRV | None,
-    target: Target,
+    plan: LanesPlan,
     maker: BlockRV | None,
-    long: bool,
 ) -> bool:
     """Sum the blocks of a long row lane by lane, one after another, and add them to the total."""
     sch.compute_at(level.partial, level.loop)
@@ -410,7 +438,7 @@ def _reduce_level(
     if maker is not None:
         length = math.prod(extent(sch, k) or 1 for k in inner_loops(sch, level.partial, loop))
         loop = _one_pass(sch, maker, loop, length, row, vectors=False)
-    fed = reduce_lanes(sch, level.partial, loop, target, maker, long)
+    fed = reduce_lanes(sch, level.partial, loop, plan, maker)
     sch.decompose_reduction(level.total, loop)
     sch.annotate(loop, LOOP_PARTITION, True)
     return fed
@@ -427,22 +455,27 @@ def _neighbours_are_reduced(block: ir.Block) -> bool:
     return near == {ir.IterType.REDUCE}
 
 
-def _vectors_at_once(most: int | None, lanes: int) -> int:
-    """Number of vectors of partial results that hides the latency of combining.
+def _vectors_at_once(most: int | None, lanes: int, vectors: int) -> int:
+    """Vectors of partial results for up to `most` terms: `vectors`, or half as many, and so on.
 
     Each combination waits for the one before; more vectors mean more lanes to combine at the end.
     """
-    steps = _LONG if most is None else most // lanes
-    return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
+    while most is not None and vectors > 1 and most // lanes < vectors * _STEPS_PER_VECTOR:
+        vectors //= 2
+    return vectors
 
 
-def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, SumPlan]]:
+def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, RowPlan]]:
     """Long sums split into blocks, for a symbolic reduction length."""
     bits = max(b.dtype.bits for b in func.buffers)
     long = long_sums(func, LONGEST * 4 * max(1, target.vector_bits // bits))
-    return [] if long is None else [(long, SumPlan(split_unknown=True))]
+    if long is None:
+        return []
+    best = _best_plan(func, target)
+    lanes = msgspec.structs.replace(best.lanes, split_unknown=True)
+    return [(long, msgspec.structs.replace(best, lanes=lanes))]
 
 
 STRATEGY = Strategy(
-    "inner_reduction", facts_unless(why_not), apply, SumPlan, sum_plans, variants=variants
+    "inner_reduction", facts_unless(why_not), apply, RowPlan, plans, variants=variants
 )

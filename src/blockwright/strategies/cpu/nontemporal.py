@@ -10,17 +10,17 @@ from blockwright.ir.annotations import NONTEMPORAL_STORES, PREFETCH_READ
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, extent
 from blockwright.strategies.match.blocks import is_spatial
-from blockwright.target import Target
 
 
-def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None:
-    """Mark a loop for non-temporal stores if no later program would find its result in a cache.
+def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, smallest: int | None) -> None:
+    """Mark a loop for non-temporal stores if its result has at least `smallest` bytes; None: never.
 
     A result as large as the last-level cache has evicted its first elements when the next program
     reads them. Unknown sizes are checked when the loop starts; if their upper bound is smaller,
     nothing is marked.
     """
-    smallest = target.cache(len(target.caches)).size
+    if smallest is None:
+        return
     outputs = set(sch.func.buffers)
     sizes = [
         _max_bytes(sch.func, r.buffer) for r in block_of(sch, handle).writes if r.buffer in outputs
@@ -29,13 +29,20 @@ def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None
         sch.annotate(loop, NONTEMPORAL_STORES, smallest)
 
 
-def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Target) -> None:
+def read_next_row(
+    sch: Schedule, handles: list[BlockRV], row: LoopRV, smallest: int | None, room: int
+) -> None:
     """Let the last pass over the data of a row prefetch the next row.
 
     Otherwise the memory is idle while a row is processed in the caches. It pays where the rows
-    together are in no cache, and a row stays in the second-level cache until it is used.
+    together are in no cache, and a row stays in a near cache until it is used.
+
+    Args:
+        smallest: bytes of a buffer that is in no cache; None: there is none.
+        room: bytes of the largest row that is prefetched.
     """
-    smallest, room = target.cache(len(target.caches)).size, target.cache(2).size // 2
+    if smallest is None:
+        return
     for handle in reversed(handles):
         block = block_of(sch, handle)
         rows = [r.buffer for r in block.reads if r.buffer in sch.func.buffers]

@@ -8,7 +8,9 @@ are added to sums in cache, so that memory is read in long contiguous pieces of 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, find_reduction
@@ -18,8 +20,9 @@ from blockwright.schedule import BlockRV, Schedule
 from blockwright.strategies.cpu.accumulate import accumulate
 from blockwright.strategies.cpu.blocked_sums import LONGEST, long_sums
 from blockwright.strategies.cpu.inline import block_of, extent, inline_where
+from blockwright.strategies.cpu.lanes_plan import LanesPlan, lanes_plan, other_lanes
 from blockwright.strategies.cpu.register_tiling import column_stretch
-from blockwright.strategies.cpu.vector_loops import inner_loops, spatial_loops, vectorize_last
+from blockwright.strategies.cpu.vector_loops import inner_loops, spatial_loops, vectorize_by
 from blockwright.strategies.match.blocks import (
     extent_of,
     fusing_map,
@@ -27,7 +30,8 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
     windowed,
 )
-from blockwright.strategies.strategy import Strategy, SumPlan, facts_unless, sum_plans
+from blockwright.strategies.ranking import misfit, ranked, refuse_below_one
+from blockwright.strategies.strategy import Plan, Strategy, facts_unless
 from blockwright.target import Target
 
 
@@ -91,17 +95,59 @@ def _kept(found: list[ir.Block]) -> list[int]:
     return [p for p, it in enumerate(last.iter_vars) if it.var in used]
 
 
-def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
+class ColumnPlan(Plan, frozen=True):
+    """The decisions for a program of column reductions.
+
+    Attributes:
+        axes: trailing axes that are fused into one axis of columns.
+        columns: per task.
+        lanes: vectors, and reduction steps that are added at a time.
+    """
+
+    axes: int
+    columns: int
+    lanes: LanesPlan
+
+
+def _prepare(sch: Schedule) -> list[BlockRV]:
+    return inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
+
+
+def _best_plan(func: ir.PrimFunc, target: Target) -> ColumnPlan:
+    sch = Schedule(func)
+    blocks = [block_of(sch, handle) for handle in _prepare(sch)]
+    last = blocks[-1]
+    column = _column(last)
+    assert column is not None  # `why_not` checked it
+    axes = _same_axes(blocks, _kept(blocks))
+    while axes > 1 and not is_spatial(last) and _uneven(blocks, axes, target):
+        axes -= 1  # tasks would write parts of rows, which the checker cannot tell apart
+    size = _columns(last, axes) if axes > 1 else extent_of(last, [column])
+    return ColumnPlan(axes, _stretch(blocks, size, target), lanes_plan(target))
+
+
+def plans(func: ir.PrimFunc, target: Target) -> Iterator[ColumnPlan]:
+    """The plan that the cost model prefers, then others in the order of predicted time."""
+    best = _best_plan(func, target)
+    change = msgspec.structs.replace
+    widths = (best.columns // 4, best.columns // 2, best.columns * 2, best.columns * 4)
+    others = [change(best, columns=width) for width in widths if width]
+    others += [change(best, axes=axes) for axes in range(1, best.axes)]
+    others += [change(best, lanes=lanes) for lanes in other_lanes(best.lanes)]
+    return ranked(func, target, apply, best, others)
+
+
+def apply(sch: Schedule, target: Target, plan: ColumnPlan) -> None:
     """Schedule a program by a plan."""
-    long = plan.split_unknown
-    handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
+    refuse_below_one(plan, "axes", "columns")
+    refuse_below_one(plan.lanes, "vector_bits", "steps")
+    handles = _prepare(sch)
     blocks = [block_of(sch, handle) for handle in handles]
     last = handles[-1]
-    kept, column = _kept(blocks), _column(blocks[-1])
+    kept, column, axes = _kept(blocks), _column(blocks[-1]), plan.axes
     assert column is not None  # `why_not` checked it
-    axes = _same_axes(blocks, kept)
-    while axes > 1 and not is_spatial(blocks[-1]) and _uneven(blocks, axes, target):
-        axes -= 1  # tasks would write parts of rows, which the checker cannot tell apart
+    if axes > (most := _same_axes(blocks, kept)):
+        raise misfit(f"axes={axes}, but only {most} are the same in all accesses", f"use {most}")
     if axes > 1:
         first = column - axes + 1
         _merge_axes(sch, handles, axes)
@@ -111,7 +157,7 @@ def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
     outer = [loops[p] for p in kept if p != column]
     inner = [loop for p, loop in enumerate(loops) if p not in kept]
     size = extent(sch, loops[column])
-    width = _stretch(blocks, size, target)
+    width = plan.columns
     task, columns = sch.split(loops[column], [None, width])
     sch.reorder(*outer, task, *inner, columns)
     for handle in reversed(handles[:-1]):
@@ -119,10 +165,10 @@ def apply(sch: Schedule, target: Target, plan: SumPlan) -> None:
     ragged = size is None or size % width > 0  # the last task may have few of its vectors
     for handle in handles:
         if not is_spatial(block_of(sch, handle)):
-            accumulate(sch, handle, task, target, ragged, long)
+            accumulate(sch, handle, task, plan.lanes, ragged)
             continue
         *_, lane = spatial_loops(sch, handle, inner_loops(sch, handle, task))
-        vectorize_last(sch, handle, lane, target)
+        vectorize_by(sch, handle, lane, plan.lanes.vector_bits)
         chunks = inner_loops(sch, handle, task)[-2:-1]
         if ragged and chunks:
             sch.annotate(chunks[0], LOOP_PARTITION, True)
@@ -147,10 +193,15 @@ def _same_axes(blocks: list[ir.Block], kept: list[int]) -> int:
 
 def _uneven(blocks: list[ir.Block], axes: int, target: Target) -> bool:
     """Whether the last task of the fused trailing axes has fewer columns than the others."""
-    store = blocks[-1].body
-    assert isinstance(store, ir.BufferStore)
-    columns = math.prod(ir.const_int(size) or 0 for size in store.buffer.shape[-axes:])
+    columns = _columns(blocks[-1], axes)
     return columns % _stretch(blocks, columns, target) > 0
+
+
+def _columns(last: ir.Block, axes: int) -> int:
+    """Columns of some fused trailing axes of the result, whose sizes are known."""
+    store = last.body
+    assert isinstance(store, ir.BufferStore)
+    return math.prod(ir.const_int(size) or 0 for size in store.buffer.shape[-axes:])
 
 
 def _has_axes(block: ir.Block, axes: int, last: ir.Block) -> bool:
@@ -213,12 +264,16 @@ def _size(block: ir.Block, kind: ir.IterType) -> int | None:
     return extent_of(block, [p for p, it in enumerate(block.iter_vars) if it.iter_type is kind])
 
 
-def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, SumPlan]]:
+def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, ColumnPlan]]:
     """Long sums split into blocks, for a symbolic reduction length."""
     long = long_sums(func, 2 * LONGEST)
-    return [] if long is None else [(long, SumPlan(split_unknown=True))]
+    if long is None:
+        return []
+    best = _best_plan(func, target)
+    lanes = msgspec.structs.replace(best.lanes, split_unknown=True)
+    return [(long, msgspec.structs.replace(best, lanes=lanes))]
 
 
 STRATEGY = Strategy(
-    "outer_reduction", facts_unless(why_not), apply, SumPlan, sum_plans, variants=variants
+    "outer_reduction", facts_unless(why_not), apply, ColumnPlan, plans, variants=variants
 )

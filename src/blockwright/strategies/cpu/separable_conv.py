@@ -49,7 +49,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
 )
 from blockwright.strategies.match.sliding_window import shape_of, sliding_of
-from blockwright.strategies.strategy import Strategy, facts_unless
+from blockwright.strategies.strategy import FusedTime, Fusion, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -101,7 +101,7 @@ def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
 
 def expected(
     window: ir.PrimFunc, product: ir.PrimFunc, operand: int, target: Target
-) -> tuple[float, float] | None:
+) -> FusedTime | None:
     """Estimated seconds of one fused pass over a window and its product, and of two passes.
 
     None if the strategy does not match.
@@ -122,7 +122,8 @@ def expected(
     source = "plain" if len(leaf_blocks(window)) == 1 else "border"
     sizes = msgspec.structs.replace(shape_of(first, sliding, source), tasks=1)
     hertz = target.core.frequency_hz
-    return one_pass(target, shape, sizes) / hertz, two_passes(target, shape, sizes) / hertz
+    seconds = (cost(target, shape, sizes) / hertz for cost in (one_pass, two_passes))
+    return FusedTime(*seconds)
 
 
 def _roles(func: ir.PrimFunc) -> tuple[ir.Block, ir.Block] | str:
@@ -305,4 +306,11 @@ def _cut(
     return IndexMap(tuple(names.values()), tuple(parts))
 
 
-STRATEGY = Strategy("separable_conv", facts_unless(why_not), apply, SeparableConvPlan, plans)
+STRATEGY = Strategy(
+    "separable_conv",
+    facts_unless(why_not),
+    apply,
+    SeparableConvPlan,
+    plans,
+    fusion=Fusion(joins=expected),
+)

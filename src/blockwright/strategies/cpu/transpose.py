@@ -15,14 +15,12 @@ import msgspec
 
 from blockwright import ir
 from blockwright.ir.annotations import LOOP_PARTITION
-from blockwright.lower.cpu.register_transpose import LARGEST, NEAR
+from blockwright.lower.cpu.register_transpose import NEAR
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, bound_iterators
-from blockwright.strategies.cpu.vector_loops import lanes_for
+from blockwright.strategies.cpu.spread_plan import SpreadPlan
+from blockwright.strategies.cpu.vector_loops import lanes_in
 from blockwright.strategies.match.blocks import address_of, extent_of, linear_groups, stride
-from blockwright.target import Target
-
-_ENOUGH = 8  # tasks per thread from which the other loops alone keep all threads busy
 
 
 class _Roles(msgspec.Struct, frozen=True, eq=False):
@@ -52,7 +50,7 @@ def stored_order(block: ir.Block) -> list[int] | None:
 
 
 def turn(
-    sch: Schedule, handle: BlockRV, target: Target
+    sch: Schedule, handle: BlockRV, plan: SpreadPlan
 ) -> tuple[list[LoopRV], int | None, bool] | None:
     """Tile a block that transposes into square tiles; None if it does not transpose.
 
@@ -63,7 +61,7 @@ def turn(
     order = stored_order(block)
     if bound is None or order is None:
         return None
-    roles, size = _roles(block, order), min(LARGEST, lanes_for(block, target))
+    roles, size = _roles(block, order), min(plan.transpose_tile, lanes_in(block, plan.vector_bits))
     if roles is None or size <= 2:
         return None
     lengths = [extent_of(block, group) for group in roles.groups]
@@ -90,7 +88,7 @@ def turn(
     sch.vectorize(v1)
     if ragged[inner]:
         sch.annotate(inner, LOOP_PARTITION, True)
-    if around > 1 and ragged[outer] and around >= _ENOUGH * target.num_threads:
+    if around > 1 and ragged[outer] and around >= plan.busy_tasks:
         sch.reorder(*others, outer, inner, n1, v1)
         sch.annotate(outer, LOOP_PARTITION, True)
         below = None if long is None or short is None else long * short

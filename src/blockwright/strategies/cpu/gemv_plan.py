@@ -1,0 +1,133 @@
+"""Plans of the strategy for GEMV and skinny GEMM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from blockwright.strategies.cpu.register_tiling import (
+    dot_tile,
+    max_skinny_rows,
+    steps_at_once,
+    task_steps,
+    update_stretch,
+)
+from blockwright.strategies.cpu.spread_plan import SpreadPlan, spread_plan
+from blockwright.strategies.strategy import Plan
+from blockwright.target import Target
+
+_PIECE = 256  # steps of a long reduction per piece
+LONGEST = 768
+"""Steps of the longest reduction that is not split."""
+
+
+class GemvShape(msgspec.Struct, frozen=True):
+    """Sizes of a product; None where symbolic.
+
+    Attributes:
+        rows: of the smaller operand.
+        many: rows of the matrix.
+        depth: length of the reduction.
+        bits: of an element.
+    """
+
+    rows: int
+    many: int | None
+    depth: int | None
+    bits: int
+
+
+class Dots(msgspec.Struct, frozen=True, tag="dots"):
+    """Decisions for a matrix that is contiguous along the reduction.
+
+    Attributes:
+        rows: of the smaller operand that are processed at a time.
+        columns: rows of the matrix whose dot products with them are kept in registers.
+        steps: such tiles per task.
+    """
+
+    rows: int
+    columns: int
+    steps: int
+
+
+class Updates(msgspec.Struct, frozen=True, tag="updates"):
+    """Decisions for a matrix whose columns are contiguous.
+
+    Attributes:
+        columns: per task.
+        steps: reduction steps that are added to the sums in cache at a time.
+    """
+
+    columns: int
+    steps: int
+
+
+class GemvPlan(Plan, frozen=True):
+    """The decisions for a matrix times a few rows.
+
+    Attributes:
+        form: those of the form that the matrix's layout demands.
+        piece: reduction steps per partial sum; 0: the reduction is not split.
+        vector_bits: width of a vector.
+        producers: tasks and vectors of the blocks that compute the smaller operand.
+    """
+
+    form: Dots | Updates
+    piece: int
+    vector_bits: int
+    producers: SpreadPlan
+
+
+def best_dots(target: Target, shape: GemvShape, unknown: bool) -> GemvPlan:
+    """The plan that the cost model prefers; `unknown` splits sums of unknown length."""
+    parts = math.ceil(shape.rows / max_skinny_rows(target, shape.bits))
+    rows = math.ceil(shape.rows / parts)
+    columns = dot_tile(target, rows, shape.many, shape.bits)
+    row_bytes = (shape.depth or 1024) * shape.bits // 8
+    steps = task_steps(shape.many, columns, row_bytes, target.num_threads)
+    lanes = max(1, target.vector_bits // shape.bits)
+    depth = None if shape.depth is None else math.ceil(shape.depth / lanes)
+    return _plan(target, Dots(rows, columns, steps), depth, unknown)
+
+
+def best_updates(target: Target, shape: GemvShape, unknown: bool) -> GemvPlan:
+    """The plan that the cost model prefers; `unknown` splits sums of unknown length."""
+    columns = _stretch(target, shape.rows, shape.many, shape.bits)
+    return _plan(target, Updates(columns, steps_at_once(None)), shape.depth, unknown)
+
+
+def other_plans(best: GemvPlan) -> Iterator[GemvPlan]:
+    """Plans that differ from the best one in one decision."""
+    change, form = msgspec.structs.replace, best.form
+    for name in form.__struct_fields__:
+        now = getattr(form, name)
+        for number in (now // 4, now // 2, now - 1, now + 1, now * 2, now * 4):
+            if number > 0:
+                yield change(best, form=change(form, **{name: number}))
+    for piece in (0, 128, 256, 512):
+        yield change(best, piece=piece)
+    if best.vector_bits > 128:
+        yield change(best, vector_bits=best.vector_bits // 2)
+
+
+def _plan(target: Target, form: Dots | Updates, depth: int | None, unknown: bool) -> GemvPlan:
+    split = unknown if depth is None else depth > LONGEST
+    return GemvPlan(form, _PIECE if split else 0, target.vector_bits, spread_plan(target))
+
+
+def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
+    """Columns per task: as many as leave half of the first-level cache to the data that is read.
+
+    The hardware prefetches along a row and starts anew at each strip: the fewer strips, the better.
+    """
+    lanes = max(1, target.vector_bits // bits)
+    largest = max(1, target.cache(1).size // 2 // (rows * bits // 8) // lanes)
+    if many is None:
+        return update_stretch(target, rows, many, bits)
+    vectors = math.ceil(many / lanes)
+    tasks = math.ceil(vectors / largest)
+    tasks = math.ceil(tasks / target.num_threads) * target.num_threads
+    return lanes * math.ceil(vectors / tasks)
