@@ -33,7 +33,7 @@ _EXPORTS: dict[str, str] = {
     "Roofline": "blockwright.runtime.roofline",
     "Schedule": "blockwright.schedule",
     "Target": "blockwright.target",
-    "TensorIntrin": "blockwright.intrin",
+    "TensorIntrin": "blockwright.verify",
     "build": "blockwright.build",
     "compile": "blockwright.api.compile",
     "from_source": "blockwright.script.ir",

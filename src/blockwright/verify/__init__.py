@@ -15,6 +15,8 @@ Steps of a proof:
 4. `prove/lemmas` finds buffers with the same content in both programs; `prove/safety` checks bounds
    and races.
 5. `prove/match` compares the terms. If that fails, `prove/replay` runs both programs.
+
+`intrinsics` compares tensor intrinsics with their meaning when they are registered.
 """
 
 from __future__ import annotations
@@ -22,10 +24,14 @@ from __future__ import annotations
 import importlib.util
 
 from blockwright import ir
+from blockwright.intrin import TensorIntrin
 from blockwright.support import OptionError
+from blockwright.verify.intrinsics import compare
 from blockwright.verify.verdict import Counterexample, Verdict
 
-__all__ = ["Counterexample", "Verdict", "require_solvers", "verify"]
+__all__ = ["Counterexample", "TensorIntrin", "Verdict", "require_solvers", "verify"]
+
+TensorIntrin.compare_with(compare)
 
 
 def require_solvers() -> None:
