@@ -53,7 +53,7 @@ def tensorized(func: ir.PrimFunc, dot: DotProduct, rows: int, columns: int) -> b
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(6, 16), (1, 32), (2, 24)])
-@pytest.mark.parametrize("name", DOT_PRODUCTS)
+@pytest.mark.parametrize("name", [name for name, dot in DOT_PRODUCTS.items() if not dot.odd])
 def test_a_product_of_tiles_is_right(name: str, rows: int, columns: int) -> None:
     dot = DOT_PRODUCTS[name]
     func = product(dot)
@@ -69,7 +69,7 @@ def test_a_product_of_tiles_is_right(name: str, rows: int, columns: int) -> None
         np.testing.assert_allclose(got, want, **(tolerance or {"rtol": 0}))
 
 
-@pytest.mark.parametrize("name", DOT_PRODUCTS)
+@pytest.mark.parametrize("name", [name for name, dot in DOT_PRODUCTS.items() if not dot.odd])
 def test_a_product_of_tiles_is_proved(name: str) -> None:
     dot = DOT_PRODUCTS[name]
     func = product(dot)

@@ -24,8 +24,11 @@ INSTRUCTIONS = {
     "mma_16x16x64_s8s8": "tdpbssd", "mma_16x16x64_s8u8": "tdpbsud", "mma_16x16x64_u8s8": "tdpbusd",
     "mma_16x16x64_u8u8": "tdpbuud", "mma_16x16x32_bf16": "tdpbf16ps",
     "mma_2x2x8_s8s8": "smmla", "mma_2x2x8_u8u8": "ummla", "mma_2x2x8_u8s8": "usmmla",
+    "mma_2x2x4_bf16_odd": "bfmmla",
 }  # fmt: skip
-SMALL = [name for name, row in MATRIX_PRODUCTS.items() if row.tile < 64]
+SUMS = [name for name, row in MATRIX_PRODUCTS.items() if not row.odd]
+"""Rows that compute a sum; the others are tested in test_round_to_odd.py."""
+SMALL = [name for name in SUMS if MATRIX_PRODUCTS[name].tile < 64]
 
 
 def operation(row: MatrixProduct, matrices: int = 1) -> ir.PrimFunc:
@@ -82,7 +85,7 @@ def test_every_row_has_an_instruction() -> None:
     assert INSTRUCTIONS.keys() == MATRIX_PRODUCTS.keys()
 
 
-@pytest.mark.parametrize("name", MATRIX_PRODUCTS)
+@pytest.mark.parametrize("name", SUMS)
 def test_the_interpreter_computes_the_meaning(name: str) -> None:
     row = MATRIX_PRODUCTS[name]
     a, b, c = matrices(row, row.m, row.n, row.depth)

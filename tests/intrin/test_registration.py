@@ -144,6 +144,13 @@ def test_the_wrong_order_of_rounding_is_refused() -> None:
     assert "must be" in refusal(PAIRS, DOT, wrong)
 
 
+def test_another_rounding_is_refused() -> None:
+    """Rounding to odd differs from rounding to nearest in one bit at most."""
+    assert registered(PAIRS, DOT, DOT).verdict
+    TensorIntrin._known.pop("test.it")
+    refusal(PAIRS, DOT, DOT.replace("dot2_bf16", "dot2_bf16_odd"))
+
+
 def test_a_sum_that_is_no_reduction_keeps_its_order() -> None:
     floats = dict.fromkeys("ABC", ((4,), "float32"))
     meaning = elementwise("A[vi] + B[vi] + C[vi]")

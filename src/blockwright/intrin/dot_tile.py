@@ -32,7 +32,7 @@ def dot_tile(name: str) -> TensorIntrin | None:
     if match is None or match[1] not in DOT_PRODUCTS:
         return None
     dot, rows, columns = DOT_PRODUCTS[match[1]], int(match[2]), int(match[3])
-    if not (1 <= rows <= 64 and 1 <= columns <= 1024):
+    if dot.odd or not (1 <= rows <= 64 and 1 <= columns <= 1024):
         return None
     return TensorIntrin(
         name,

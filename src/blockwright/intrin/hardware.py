@@ -6,8 +6,9 @@ expression, which the interpreter evaluates, the verifier expands and the code g
 a target has no instruction for it, and the LLVM intrinsics that compute the same.
 
 Integer products are exact: they are formed in the accumulator's type and sums wrap. `dot2_bf16`
-rounds after each of two fused multiply-adds, the odd element first, as AVX512-BF16 does; see
-docs/semantics.md.
+rounds after each of two fused multiply-adds, the odd element first, as AVX512-BF16 does, and Arm's
+BFMLALT and BFMLALB one after the other. Arm's BFDOT and BFMMLA round otherwise, and so have rows of
+their own: `dot2_bf16_odd`, `mma_2x2x4_bf16_odd`. See docs/semantics.md.
 
 `mma_2x2x8_s8s8(c, a, b)` adds a 2 × 8 by 8 × 2 product to c[4]: a has rows, b has columns, each of
 8 consecutive elements. `mma_16x16x64_s8s8` does so for AMX tiles: b[16 * 64] is [k / 4][n][4].
@@ -23,6 +24,7 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
+from blockwright.intrin import round_to_odd
 from blockwright.ir import DType, Expr
 
 
@@ -36,6 +38,7 @@ class Form(msgspec.Struct, frozen=True):
         adds: whether the intrinsic takes the accumulator; else it returns the sum of products.
         swapped: whether B comes before A.
         tile: whether operands are AMX tiles.
+        then: a second intrinsic, applied to the result of the first and the same A and B.
     """
 
     intrinsic: str
@@ -44,6 +47,7 @@ class Form(msgspec.Struct, frozen=True):
     adds: bool = True
     swapped: bool = False
     tile: bool = False
+    then: str = ""
 
 
 class DotProduct(msgspec.Struct, frozen=True):
@@ -54,6 +58,9 @@ class DotProduct(msgspec.Struct, frozen=True):
         group: elements of A and B that are summed into one lane.
         a, b, accumulator: element types.
         forms: lanes of the accumulator → intrinsics, the preferred one first.
+        odd: whether floats are rounded to odd (`intrin.round_to_odd`): two products are added to
+            each other, then to the accumulator. The result is not that of a sum that rounds to
+            nearest, so no tensor intrinsic uses such a row in place of one.
     """
 
     name: str
@@ -62,6 +69,7 @@ class DotProduct(msgspec.Struct, frozen=True):
     b: str
     accumulator: str
     forms: Mapping[int, tuple[Form, ...]]
+    odd: bool = False
 
     def types(self, lanes: int) -> tuple[DType, DType, DType]:
         """Types of accumulator, A and B."""
@@ -108,8 +116,16 @@ class DotProduct(msgspec.Struct, frozen=True):
 
     def sum(self, c: Expr, factors: Callable[[int], tuple[Expr, Expr]]) -> Expr:
         """The accumulator after all products, given the factors of the k-th."""
+        if self.odd:
+            return self._sum_of_pairs(c, factors)
         for k in self.order:
             c = self.step(c, *factors(k))
+        return c
+
+    def _sum_of_pairs(self, c: Expr, factors: Callable[[int], tuple[Expr, Expr]]) -> Expr:
+        for k in range(0, self.depth, 2):
+            pair = (round_to_odd.product(*factors(at)) for at in (k, k + 1))
+            c = round_to_odd.add(round_to_odd.flushed(c), round_to_odd.add(*pair))
         return c
 
     @property
@@ -143,16 +159,17 @@ class MatrixProduct(DotProduct, frozen=True):
     """A product of small matrices: C[m, n] += A[m, depth] * B[depth, n].
 
     Lanes of A are [m][depth], of B [depth / group][n][group], of C [m][n]; longer vectors hold
-    several such matrices. Sums of floats are formed separately for even and odd positions from
-    zero, by fused multiply-adds, and added to C together, as AMX-BF16 does.
+    several such matrices. Unless they are rounded to odd, sums of floats are formed separately for
+    even and odd positions from zero, by fused multiply-adds, and added to C together, as AMX-BF16
+    does.
 
     Attributes:
         m, n: extents of C.
         groups: groups of the reduction.
     """
 
-    m: int
-    n: int
+    m: int = 1
+    n: int = 1
     groups: int = 1
 
     @property
@@ -174,7 +191,7 @@ class MatrixProduct(DotProduct, frozen=True):
         return matrix * size + row * self.depth + k, matrix * size + in_b
 
     def sum(self, c: Expr, factors: Callable[[int], tuple[Expr, Expr]]) -> Expr:
-        if self.exact:
+        if self.exact or self.odd:
             return super().sum(c, factors)
         chains: list[Expr] = []
         for first in (0, 1):
@@ -231,6 +248,15 @@ _DPBF16 = {
     )
     for bits in (512, 256, 128)
 }
+_BFMLAL = {
+    4: (Form("aarch64.neon.bfmlalt", frozenset({"bf16"}), "bfloat", then="aarch64.neon.bfmlalb"),)
+}
+_BFDOT = {
+    lanes: (
+        Form(f"aarch64.neon.bfdot.v{lanes}f32.v{2 * lanes}bf16", frozenset({"bf16"}), "bfloat"),
+    )
+    for lanes in (2, 4)
+}
 
 DOT_PRODUCTS: dict[str, DotProduct] = {
     row.name: row
@@ -249,7 +275,9 @@ DOT_PRODUCTS: dict[str, DotProduct] = {
         DotProduct("dot4_u8u8", 4, "uint8", "uint8", "int32", _neon("udot", "dotprod")),
         DotProduct("dot2_s16s16", 2, "int16", "int16", "int32",
                    _merged(_x86("vpdpwssd", "i16", "avx512vnni", "avxvnni"), _PMADDWD)),
-        DotProduct("dot2_bf16", 2, "bfloat16", "bfloat16", "float32", _DPBF16),
+        DotProduct("dot2_bf16", 2, "bfloat16", "bfloat16", "float32",
+                   _merged(_DPBF16, _BFMLAL)),
+        DotProduct("dot2_bf16_odd", 2, "bfloat16", "bfloat16", "float32", _BFDOT, odd=True),
     )
 }  # fmt: skip
 """Every dot product by its name."""
@@ -263,11 +291,12 @@ def _matrices(
     """A row whose name follows from its shape and types. AMX groups elements in 32 bits."""
     m, n, depth = shape
     types = _SHORT[a] + _SHORT[b] if a != b or a != "bfloat16" else "bf16"
-    amx = "amx-tile" in features
+    amx, odd = "amx-tile" in features, "bf16" in features
     group = 32 // ir.dtype_of(a).bits if amx else depth
-    form = Form(intrinsic, frozenset(features), "i32" if amx else "i8", tile=amx)
-    name = f"mma_{m}x{n}x{depth}_{types}"
-    return MatrixProduct(name, group, a, b, total, {m * n: (form,)}, m, n, depth // group)
+    element = "i32" if amx else "bfloat" if odd else "i8"
+    form = Form(intrinsic, frozenset(features), element, tile=amx)
+    name = f"mma_{m}x{n}x{depth}_{types}" + ("_odd" if odd else "")
+    return MatrixProduct(name, group, a, b, total, {m * n: (form,)}, odd, m, n, depth // group)
 
 
 _TILE, _BLOCK, _ARM = (16, 16, 64), (2, 2, 8), "aarch64.neon.{}.v4i32.v16i8".format
@@ -287,6 +316,7 @@ MATRIX_PRODUCTS: dict[str, MatrixProduct] = {
         _matrices(_BLOCK, "int8", "int8", "int32", _ARM("smmla"), "i8mm"),
         _matrices(_BLOCK, "uint8", "uint8", "int32", _ARM("ummla"), "i8mm"),
         _matrices(_BLOCK, "uint8", "int8", "int32", _ARM("usmmla"), "i8mm"),
+        _matrices((2, 2, 4), "bfloat16", "bfloat16", "float32", "aarch64.neon.bfmmla", "bf16"),
     )
 }  # fmt: skip
 """Every product of small matrices by its name."""

@@ -17,7 +17,7 @@ from blockwright.intrin.tile_programs import index, product_meaning, tile_functi
 def matrix_tile(name: str) -> TensorIntrin | None:
     """Return the intrinsic of a matrix instruction; None for other names."""
     row = MATRIX_PRODUCTS.get(name)
-    if row is None:
+    if row is None or row.odd:
         return None
     meaning = product_meaning(_buffers(row), row.group, b_by_column=True, groups=row.groups)
     return TensorIntrin(name, meaning, _implementation(row))

@@ -210,7 +210,8 @@ def _dot(c: ExprEmitter, expr: Call) -> Value:
         factors = [c.e.bitcast(v, vector(form.element, count)) for v in factors]
         pair = factors[::-1] if form.swapped else factors
         if form.adds:
-            parts.append(c.e.intrinsic(form.intrinsic, sums.type, sums, *pair))
+            sums = c.e.intrinsic(form.intrinsic, sums.type, sums, *pair)
+            parts.append(c.e.intrinsic(form.then, sums.type, sums, *pair) if form.then else sums)
         else:
             products = c.e.intrinsic(form.intrinsic, sums.type, *pair)
             parts.append(c.e.binary("add", sums, products))

@@ -17,10 +17,15 @@ class LaneLoop(msgspec.Struct, frozen=True, eq=False):
 
 
 def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, LaneLoop | None]:
-    """The store of one lane, and the loop over lanes; a scalar store is returned unchanged."""
+    """The store of one lane, and the loop over lanes; a scalar store has none.
+
+    A scalar store is returned unchanged, except for products of vectors in its value.
+    """
     count = store.indices[-1].dtype.lanes if store.indices else 1
     if count == 1 and store.value.dtype.lanes == 1:
-        return store, None
+        if not any(call.op in PRODUCTS for call in ir.collect(store.value, ir.Call)):
+            return store, None
+        return store.replace(value=in_lane(store.value, ir.const(0, "int64"))), None
     if store.value.dtype.lanes != count:
         raise Unknown("a vector store whose value and index have different numbers of lanes")
     lane = ir.Var("lane", ir.dtype_of("int64"))
@@ -69,13 +74,20 @@ class _Lane(ir.Mutator):
         return ir.Call(node.op, tuple(map(self, node.args)), node.type.element)
 
     def _dot(self, dot: DotProduct, c: ir.Expr, a: ir.Expr, b: ir.Expr) -> ir.Expr:
-        """The sum in one lane, expanded from the meaning of the operation."""
+        """The sum in one lane, expanded from the meaning of the operation.
+
+        Rounded to odd, it stays one operation on its factors, uninterpreted: written out, each
+        addition uses its operands many times.
+        """
         total = self(c)
 
         def factors(k: int) -> tuple[ir.Expr, ir.Expr]:
             x, y = (_Lane(at)(v) for v, at in zip((a, b), dot.places(self.lane, k), strict=True))
             return ir.Cast(total.dtype, x), ir.Cast(total.dtype, y)
 
+        if dot.odd:
+            pairs = (x for k in range(dot.depth) for x in factors(k))
+            return ir.Call(dot.name, (total, *pairs), total.dtype)
         return dot.sum(total, factors)
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:

@@ -7,7 +7,7 @@
 The expansion follows the row's own meaning (`intrin.hardware`), except that `fma(x, y, C)` is taken
 as `C + x * y`, which may be contracted to it, and sums of floats may be regrouped as reductions are
 (docs/semantics.md). A store that does not accumulate
-into the loaded elements is left to `model.lanes`, which expands its value.
+into the loaded elements, or rounds to odd, is left to `model.lanes`, which expands its value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Expand(ir.Mutator):
             return node
         total, *factors = value.args
         read = {load.buffer for factor in factors for load in ir.collect(factor, ir.BufferLoad)}
-        if _is_in_place(node, total) and node.buffer not in read:
+        if not dot.odd and _is_in_place(node, total) and node.buffer not in read:
             return _loops(node, dot, *factors)
         return node
 
