@@ -38,7 +38,8 @@ class Compiled:
         os.environ["BLOCKWRIGHT_CACHE_DIR"] = self._cache
         bw.set_num_threads(options["threads"])
         disabled = _all_but_last() if options.get("fallback") else ()
-        self._options = {"disabled_strategies": disabled, "winograd": not options.get("direct")}
+        direct = ["winograd"] if options.get("direct") else []
+        self._options = {"disabled_strategies": disabled, "disabled_implementations": direct}
         self._target = built_for(options.get("target", NATIVE))
         self._about: dict[str, Any] = {}
         self.made_s = 0.0

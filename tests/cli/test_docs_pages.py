@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.build import build
+from blockwright.graph import GraphBuilder
 from blockwright.interp import interpret
 from blockwright.ops.row import OpContext, OpRow, Sample
+from blockwright.ops.table import OPERATORS
 from blockwright.script.compute import Program
+from blockwright.strategies import OFFERS
 from blockwright.strategies.strategy import Strategy, try_strategies
 from blockwright.support import GraphError
 from blockwright.target import Target
@@ -29,13 +33,23 @@ def run_page(name: str) -> dict[str, Any]:
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert blocks
     for number, block in enumerate(blocks):
-        exec(compile(block, f"{name}, block {number}", "exec"), names)
+        exec(compile(block, f"{name}, block {number}", "exec", dont_inherit=True), names)
     return names
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, OpRow]:
-    return {row.name: row for row in run_page("new-operator.md")["ROWS"]}
+def operator_page() -> Iterator[dict[str, Any]]:
+    """The names of the page; what it registers is gone after the tests."""
+    before, offers = dict(OPERATORS), list(OFFERS)
+    yield run_page("new-operator.md")
+    OPERATORS.clear()
+    OPERATORS.update(before)
+    OFFERS[:] = offers
+
+
+@pytest.fixture
+def rows(operator_page: dict[str, Any]) -> dict[str, OpRow]:
+    return {row.name: row for row in operator_page["ROWS"]}
 
 
 def arrays_of(sample: Sample) -> list[np.ndarray[Any, Any]]:
@@ -82,6 +96,35 @@ def test_shapes_are_deduced_with_symbols(rows: dict[str, OpRow]) -> None:
         row.deduce(OpContext(row.name), [info(n, k), info(m, n)], {})
     with pytest.raises(GraphError, match="two matrices"):
         row.deduce(OpContext(row.name), [info(n), info(m, k)], {})
+
+
+def distances(n: Any, m: Any, dtype: str = "float32", **attrs: Any) -> ir.GraphFunction:
+    """Squared distances of n and m points with 64 coordinates."""
+    builder = GraphBuilder()
+    shapes = [tuple(ir.as_expr(d, ir.dtype_of("int64")) for d in (count, 64)) for count in (n, m)]
+    infos = [ir.TensorInfo(shape, ir.dtype_of(dtype)) for shape in shapes]
+    a, b = (builder.param(name, info) for name, info in zip("ab", infos, strict=True))
+    return builder.finish("main", builder.op("squared_distance", a, b, **attrs))
+
+
+@pytest.mark.parametrize("sums", ["float32", "float64"])
+def test_another_implementation_means_the_same(operator_page: dict[str, Any], sums: str) -> None:
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal((count, 64)).astype("float32") for count in (5, 7))
+    exe = bw.compile(distances(5, 7, implementation=f"expanded(sums={sums!r})"))
+    wanted = operator_page["oracle"](a, b)
+    np.testing.assert_allclose(np.asarray(exe(a, b)), wanted, rtol=1e-5)
+
+
+def test_its_rule_and_its_offer_are_asked(operator_page: dict[str, Any]) -> None:
+    with pytest.raises(GraphError, match="sums of float32 are narrower than float64"):
+        distances(5, 7, "float64", implementation="expanded")
+    large = bw.compile(distances(512, 512)).show("programs")
+    (line,) = [one for one in large.splitlines() if "predicted" in one]
+    assert line.startswith("# squared_distance: expanded(sums='float32'); predicted: default ")
+    n = ir.var("n", "int64")
+    symbolic = bw.compile(distances(n, 7)).show("programs")
+    assert "default; not expanded: only for CPUs and sizes that are numbers" in symbolic
 
 
 def test_the_rule_takes_and_refuses_as_described() -> None:

@@ -12,6 +12,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import deduce_call
 from blockwright.ops.attribute_kinds import check_attribute
+from blockwright.ops.implementation import ATTRIBUTE, lower_call
 from blockwright.ops.row import REQUIRED, OpContext, OpRow
 from blockwright.ops.table import OPERATORS
 
@@ -69,7 +70,8 @@ def test_every_attribute_has_a_kind_that_takes_what_rows_state() -> None:
         stated = [{k: v for k, v in row.attrs.items() if v is not REQUIRED}]
         for attrs in (*stated, *(sample.attrs for sample in row.samples)):
             for name, value in attrs.items():
-                check_attribute(row, name, value)
+                if name != ATTRIBUTE:
+                    check_attribute(row, name, value)
 
 
 @pytest.mark.parametrize("value", ["a", 1.5, float("nan"), [1.5], {}, (-1, 1), 0, None, True])
@@ -77,7 +79,7 @@ def test_what_deduction_takes_can_be_lowered(value: Any) -> None:
     """A program or an error with a code, for any value of any attribute."""
     for row in OPERATORS.values():
         if row.samples and row.lower is not None:
-            for name in row.attrs:
+            for name in (*row.attrs, ATTRIBUTE):
                 _lowered(row, {**row.samples[0].attrs, name: value})
 
 
@@ -91,7 +93,6 @@ def _lowered(row: OpRow, attrs: dict[str, Any]) -> None:
     args = tuple(ir.GraphVar(f"x{k}", info=info) for k, info in enumerate(infos))
     try:
         deduce_call(ir.GraphCall(ir.OpRef(row.name), args, attrs), Analyzer())
-        assert row.lower is not None
-        row.lower(OpContext(row.name), infos, {**row.attrs, **attrs})
+        lower_call(row, OpContext(row.name), infos, {**row.attrs, **attrs})
     except bw.BlockwrightError:
         return

@@ -11,6 +11,7 @@ import pytest
 from blockwright import ir
 from blockwright.build import build
 from blockwright.interp import interpret
+from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext, OpRow, Sample
 from blockwright.ops.table import OPERATORS
 
@@ -79,9 +80,8 @@ class Case:
         with np.errstate(all="ignore"):
             wanted = row.oracle(*self.arrays, **self.attrs)
         self.wanted = [np.asarray(w) for w in (wanted if isinstance(wanted, list) else [wanted])]
-        assert row.lower is not None
         infos = [info_of(a) for a in self.arrays]
-        func = row.lower(OpContext(row.name), infos, self.attrs)
+        func = lower_call(row, OpContext(row.name), infos, self.attrs)
         self.func = func.replace(attrs={**func.attrs, "global_symbol": name})
 
     def check(self, run: Callable[..., Any]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from blockwright.ops.winograd import SIZES, TAPS
+from blockwright.ops.winograd import TAPS, TileSize
 from blockwright.ops.winograd_transforms import Matrix, Sums, operations, transforms
 
 
-@pytest.mark.parametrize("m", SIZES)
+@pytest.mark.parametrize("m", get_args(TileSize))
 def test_the_transforms_together_are_the_correlation(m: int) -> None:
     """Σ over points of output · filter · input picks input k + j for result k and tap j."""
     found, edge = transforms(m, TAPS), m + TAPS - 1
@@ -30,7 +30,7 @@ def test_there_are_transforms_only_where_points_are_known() -> None:
         transforms(3, 3)
 
 
-@pytest.mark.parametrize("m", SIZES)
+@pytest.mark.parametrize("m", get_args(TileSize))
 @pytest.mark.parametrize("which", ["input", "filter", "output"])
 def test_sums_are_the_product_with_the_matrix(m: int, which: str) -> None:
     matrix: Matrix = getattr(transforms(m, TAPS), which)

@@ -9,6 +9,7 @@ from blockwright import ir
 from blockwright.graph import GraphBuilder
 from blockwright.ir.printer import script
 from blockwright.lower import lower
+from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.script.ir import from_source
@@ -30,8 +31,7 @@ def program(name: str, number: int = 0) -> ir.PrimFunc:
         array = np.asarray(arg(rng) if callable(arg) else arg)
         shape = tuple(ir.const(size, "int64") for size in array.shape)
         infos.append(ir.TensorInfo(shape, ir.dtype_of(array.dtype)))
-    assert row.lower is not None
-    return row.lower(OpContext(name), infos, {**row.attrs, **sample.attrs})
+    return lower_call(row, OpContext(name), infos, {**row.attrs, **sample.attrs})
 
 
 def round_trip(program: ir.Node) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import build
+from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.schedule import ScheduleError
@@ -39,8 +40,7 @@ def operator(name: str, *shapes: tuple[int, ...], **attrs: Any) -> ir.PrimFunc:
         ir.TensorInfo(tuple(ir.const(d, "int64") for d in shape), ir.dtype_of("float32"))
         for shape in shapes
     ]
-    assert row.lower is not None
-    func = row.lower(OpContext(name), infos, {**row.attrs, **attrs})
+    func = lower_call(row, OpContext(name), infos, {**row.attrs, **attrs})
     return func.replace(attrs={**func.attrs, "global_symbol": "main"})
 
 
@@ -80,7 +80,7 @@ def winograd() -> ir.PrimFunc:
         padding=1,
         data_layout="NHWC",
         kernel_layout="HWIO",
-        winograd=2,
+        implementation="winograd(tile=2)",
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.lower import lower
+from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.script.compute import Program
@@ -40,9 +41,8 @@ def program(
     infos = [info(shape, dtype) for shape in shapes]
     if mask:
         infos.append(info((batch, 1, 1, keys), mask))
-    attrs = {"scale": 0.25, "is_causal": causal, "kv_block": piece}
-    assert ROW.lower is not None
-    return ROW.lower(OpContext("attention"), infos, attrs)
+    attrs = {"scale": 0.25, "is_causal": causal, "implementation": f"split_kv(block={piece})"}
+    return lower_call(ROW, OpContext("attention"), infos, attrs)
 
 
 def small_caches(size: int) -> Target:
@@ -145,7 +145,7 @@ def test_heads_are_merged_where_the_pieces_are_put_together() -> None:
 
     axis = torch.export.Dim("batch", min=1, max=8)
     exe = bw.compile(
-        Merged(), inputs(2), target=small_caches(1 << 12), dynamic_shapes=({0: axis},) * 3
+        Merged(), inputs(2), target=small_caches(1 << 16), dynamic_shapes=({0: axis},) * 3
     )
     assert len(exe.context.traces) == 1  # of one kernel
     assert "O1" in exe.show("programs")

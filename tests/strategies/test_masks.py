@@ -10,6 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.lower import lower
+from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.strategies import apply_strategies
@@ -21,12 +22,11 @@ NHWC = {"data_layout": "NHWC", "kernel_layout": "HWIO", "padding": 1}
 
 def program(operator: str, *shapes: tuple[int, ...], **attrs: Any) -> ir.PrimFunc:
     row = OPERATORS[operator]
-    assert row.lower is not None
     infos = [
         ir.TensorInfo(tuple(ir.const(n, "int64") for n in shape), ir.dtype_of("float32"))
         for shape in shapes
     ]
-    return row.lower(OpContext(operator), infos, {**row.attrs, **attrs})
+    return lower_call(row, OpContext(operator), infos, {**row.attrs, **attrs})
 
 
 def masked(func: ir.PrimFunc, kind: type[ir.BufferLoad | ir.BufferStore]) -> float:
@@ -53,9 +53,11 @@ CASES: dict[str, ir.PrimFunc] = {
     "elements of a head": program("attention", *[(1, 2, 128, 65)] * 3),
     "columns of a short sum": program("matmul", (4, 96, 64), (4, 64, 129)),
     "channels of tiles": program(
-        "nn.conv2d", (1, 112, 112, 65), (3, 3, 65, 64), winograd=4, **NHWC
+        "nn.conv2d", (1, 112, 112, 65), (3, 3, 65, 64), implementation="winograd(tile=4)", **NHWC
     ),
-    "filters of tiles": program("nn.conv2d", (1, 112, 112, 64), (3, 3, 64, 67), winograd=4, **NHWC),
+    "filters of tiles": program(
+        "nn.conv2d", (1, 112, 112, 64), (3, 3, 64, 67), implementation="winograd(tile=4)", **NHWC
+    ),
     "pixels beside a border": program(
         "nn.conv2d", (1, 8, 112, 112), (8, 1, 3, 3), groups=8, padding=1
     ),

@@ -10,9 +10,9 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import build
+from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.passes.select.choose_winograd import best_size
 from blockwright.strategies import apply_strategies
 from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_cycles
 from blockwright.target import Target
@@ -37,10 +37,9 @@ def convolution(
         "padding": padding,
         "data_layout": layout,
         "kernel_layout": "HWIO",
-        "winograd": size,
+        "implementation": f"winograd(tile={size})" if size else "default",
     }
-    assert row.lower is not None
-    return row.lower(OpContext(row.name), infos, attrs)
+    return lower_call(row, OpContext(row.name), infos, attrs)
 
 
 def _tensor(*shape: int) -> ir.TensorInfo:
@@ -180,9 +179,6 @@ def test_filters_from_memory_are_fetched_by_few_groups() -> None:
         4,
         8,
     )
-    small = Convolution(1, 7, 7, 512, 512)
-    assert best_size(target, small) == 4
-    assert best_size(target, msgspec.structs.replace(small, uncached=True)) == 2
 
 
 def test_many_channels_gain_and_small_images_do_not() -> None:

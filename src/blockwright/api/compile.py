@@ -23,12 +23,13 @@ from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.steps import warm_up
 from blockwright.ir.fields import field_problems
+from blockwright.ops.table import OPERATORS
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.runtime import constants
 from blockwright.runtime.refused import require_storage
 from blockwright.strategies import STRATEGIES, apply_strategies
 from blockwright.support import ImporterError, OptionError, ValidationError
-from blockwright.support.former_names import FORMER_OPTIONS, FORMER_STRATEGIES
+from blockwright.support.former_names import FORMER_OPTIONS, FORMER_STRATEGIES, FORMER_SWITCHES
 from blockwright.support.garbage import few_collections
 from blockwright.support.kinds import require_kind
 from blockwright.target import Target
@@ -40,7 +41,14 @@ _TRACING = threading.RLock()
 """Held while PyTorch traces: export and decompositions are not thread-safe. Reentrant, because a
 traced module may compile another one."""
 _LARGE = 50  # torch submodules above which the worker processes are started early
-OPTIONS = ("disabled_strategies", "instruments", "log_queries", "sanitize", "stages", "winograd")
+OPTIONS = (
+    "disabled_implementations",
+    "disabled_strategies",
+    "instruments",
+    "log_queries",
+    "sanitize",
+    "stages",
+)
 KINDS = "pass a torch module, an exported program or an IR module"
 
 
@@ -70,18 +78,19 @@ def compile(
             (see `bw.verify`); the result's `proofs` holds the verdicts, and a refuted schedule is
             an error. "prove": an undecided schedule is an error too.
         progress: called with (stage, finished, total).
-        options: `disabled_strategies` (names of strategies to skip), `winograd` (False: compute
-            all convolutions directly), `instruments` (functions called after every pass with name,
-            before, after), `log_queries` (True: record every arithmetic query of the compilation
-            that was not proved in `context.queries`), `sanitize` (checks in the compiled code, as
-            for `bw.build`). If BLOCKWRIGHT_DUMP_DIR is set, the module after every pass is written
-            to that directory.
+        options: `disabled_strategies` (names of strategies to skip), `disabled_implementations`
+            (names of implementations of operators that are not chosen, such as "winograd"),
+            `instruments` (functions called after every pass with name, before, after),
+            `log_queries` (True: record every arithmetic query of the compilation that was not
+            proved in `context.queries`), `sanitize` (checks in the compiled code, as for
+            `bw.build`). If BLOCKWRIGHT_DUMP_DIR is set, the module after every pass is written to
+            that directory.
 
     Raises:
         ImporterError: unsupported operators, all listed in one error.
         OptionError: BW901 unknown effort, BW902 unsupported kind of model, BW908 a torch module
             without a sequence of example inputs, BW926 solvers not installed, BW927 invalid
-            `verify`, BW928 unknown option or strategy.
+            `verify`, BW928 unknown option, strategy or implementation.
         BuildError: BW643 a schedule was refuted, BW644 a schedule was not proved; also the errors
             of `bw.build`.
     """
@@ -132,8 +141,15 @@ def compile(
 def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with former names of options and strategies replaced by current ones."""
     settings = {FORMER_OPTIONS.get(name, name): value for name, value in options.items()}
+    lists = (list, tuple, set, frozenset)
+    for switch, implementation in FORMER_SWITCHES.items():
+        if isinstance(settings.get(switch), bool) and not settings.pop(switch):
+            others: Any = settings.get("disabled_implementations", ())
+            if isinstance(others, lists):
+                names = cast("Iterable[Any]", others)
+                settings["disabled_implementations"] = [*names, implementation]
     disabled: Any = settings.get("disabled_strategies")
-    if isinstance(disabled, (list, tuple, set, frozenset)):
+    if isinstance(disabled, lists):
         names = cast("Iterable[Any]", disabled)
         settings["disabled_strategies"] = [
             FORMER_STRATEGIES.get(name, name) if isinstance(name, str) else name for name in names
@@ -144,32 +160,18 @@ def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
 def _check_options(settings: dict[str, Any]) -> None:
     """Raise OptionError BW928 for unknown options or strategies, and for invalid values."""
     _check_names("option", settings, OPTIONS)
-    disabled = settings.get("disabled_strategies", ())
-    if isinstance(disabled, str):
-        raise OptionError(
-            "disabled_strategies must be a list of names",
-            code="BW928",
-            help=f'write ["{disabled}"]',
-        )
+    implementations = {each.name for row in OPERATORS.values() for each in row.implementations}
+    _check_disabled(settings, "strategy", "disabled_strategies", [s.name for s in STRATEGIES])
+    _check_disabled(settings, "implementation", "disabled_implementations", sorted(implementations))
+    _check_stages(settings.get("stages", STAGES))
     require_kind(
-        disabled,
-        (list, tuple, set, frozenset, dict),
-        "disabled_strategies must be a list of names",
+        settings.get("log_queries", False),
+        bool,
+        "log_queries must be True or False",
         OptionError,
         "BW928",
-        'write ["name"]',
+        'write options={"log_queries": True}',
     )
-    _check_stages(settings.get("stages", STAGES))
-    _check_names("strategy", disabled, [each.name for each in STRATEGIES])
-    for name in ("log_queries", "winograd"):
-        require_kind(
-            settings.get(name, False),
-            bool,
-            f"{name} must be True or False",
-            OptionError,
-            "BW928",
-            f'write options={{"{name}": True}}',
-        )
     instruments: Any = settings.get("instruments", ())
     if not isinstance(instruments, (list, tuple)) or not all(
         map(callable, cast("Sequence[Any]", instruments))
@@ -179,6 +181,24 @@ def _check_options(settings: dict[str, Any]) -> None:
             code="BW928",
             help='write options={"instruments": [function]}',
         )
+
+
+def _check_disabled(settings: dict[str, Any], what: str, option: str, known: Sequence[str]) -> None:
+    """Check an option that lists names of things to skip."""
+    disabled = settings.get(option, ())
+    if isinstance(disabled, str):
+        raise OptionError(
+            f"{option} must be a list of names", code="BW928", help=f'write ["{disabled}"]'
+        )
+    require_kind(
+        disabled,
+        (list, tuple, set, frozenset, dict),
+        f"{option} must be a list of names",
+        OptionError,
+        "BW928",
+        'write ["name"]',
+    )
+    _check_names(what, disabled, known)
 
 
 def _check_stages(stages: Any) -> None:

@@ -93,7 +93,7 @@ class CompiledModel(Executable):
         or asm.
 
         "layout" shows the decision for each region and the graph with its layout changes.
-        "programs" shows the algorithms chosen for convolutions and the fused programs. "schedule"
+        "programs" shows the implementations chosen for operators and the fused programs. "schedule"
         shows for each kernel its strategy, why earlier strategies did not apply, the trace as
         Python and the scheduled program. "asm" shows the code of the kernels;
         `library.source("asm", kernel, complete=True)` adds the entries that check arguments.

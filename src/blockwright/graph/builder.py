@@ -18,7 +18,6 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.deduce import deduce_call
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
-from blockwright.support.former_names import current_attributes
 
 Operand = ir.GraphExpr | np.ndarray[Any, Any]
 
@@ -107,7 +106,7 @@ class GraphBuilder:
     def op(self, name: str, *args: Operand, bind: str | None = None, **attrs: Any) -> ir.GraphVar:
         """Call an operator of the table and bind its result."""
         operands = tuple(constant(a) if isinstance(a, np.ndarray) else a for a in args)
-        call = ir.GraphCall(ir.OpRef(name), operands, current_attributes(name, attrs))
+        call = ir.GraphCall(ir.OpRef(name), operands, attrs)
         return self.emit(call, bind or name.split(".")[-1])
 
     def emit(self, value: ir.GraphExpr, name: str = "lv") -> ir.GraphVar:

@@ -9,9 +9,11 @@ from blockwright.arith import Analyzer
 from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import SymbolBinding
 from blockwright.ops.attribute_kinds import check_attribute
+from blockwright.ops.implementation import ATTRIBUTE, check_implementation, chosen
 from blockwright.ops.row import REQUIRED, OpContext, OpRow
 from blockwright.ops.table import OPERATORS
 from blockwright.support import BlockwrightError, GraphError
+from blockwright.support.former_names import replacement_of_attribute
 
 # Graph-level operators whose result annotation is stated by the call.
 STATED = frozenset(
@@ -140,8 +142,11 @@ def _operator(
             help="operators are rows of blockwright.ops.table",
         )
     _check_arguments(row, call, infos)
+    ctx, attrs = OpContext(name, analyzer), {**row.attrs, **call.attrs}
     try:
-        return row.deduce(OpContext(name, analyzer), infos, {**row.attrs, **call.attrs})
+        result = row.deduce(ctx, infos, attrs)
+        check_implementation(row, ctx, [i for i in infos if isinstance(i, ir.TensorInfo)], attrs)
+        return result
     except BlockwrightError:
         raise
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
@@ -160,15 +165,19 @@ def _check_arguments(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info]) -
         raise GraphError(
             f"{row.name}: takes ({', '.join(row.args)}), got {len(infos)} arguments", code="BW401"
         )
+    known = [*row.attrs, *([ATTRIBUTE] if row.implementations else [])]
     for name, value in call.attrs.items():
-        if name not in row.attrs:
-            known = ", ".join(row.attrs) or "none"
+        if name not in known:
             raise GraphError(
                 f"{row.name}: has no attribute {name!r}",
                 code="BW401",
-                help=f"its attributes: {known}",
+                help=replacement_of_attribute(row.name, name, value)
+                or f"its attributes: {', '.join(known) or 'none'}",
             )
-        check_attribute(row, name, value)
+        if name == ATTRIBUTE:
+            chosen(row, call.attrs)
+        else:
+            check_attribute(row, name, value)
     for name, default in row.attrs.items():
         if default is REQUIRED and name not in call.attrs:
             raise GraphError(f"{row.name}: needs the attribute {name!r}", code="BW401")

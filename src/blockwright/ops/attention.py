@@ -1,7 +1,7 @@
 """Scaled dot-product attention as a sequence of blocks, which strategies fuse and tile.
 
-With `kv_block`, keys are processed in blocks of that many (split-KV attention), each with its
-own softmax. Partial results are rescaled to the global maximum and added:
+The implementation `split_kv` processes keys in blocks (split-KV attention), each with its own
+softmax. Partial results are rescaled to the global maximum and added:
 
     M1[c] = max S[c, :];  P = exp(S - M1[c]);  L1[c] = sum P;  O1[c] = P V
     M = max M1;  F[c] = exp(M1[c] - M);  out = sum F O1 / sum F L1
@@ -39,11 +39,21 @@ from blockwright.ops.common import (
     wide,
     widen,
 )
-from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, dims_text, known_dtype
+from blockwright.ops.row import (
+    Array,
+    Attrs,
+    Implementation,
+    OpContext,
+    OpRow,
+    Parameters,
+    Sample,
+    dims_text,
+    known_dtype,
+)
 from blockwright.ops.samples import bools, floats, values
 from blockwright.script.compute import Program, Tensor
 
-_ATTRS: dict[str, Any] = {"scale": None, "is_causal": False, "kv_block": None}
+_ATTRS: dict[str, Any] = {"scale": None, "is_causal": False}
 _AXES = ("b", "h", "q", "k")
 
 
@@ -59,19 +69,6 @@ def _check_mask(ctx: OpContext, mask: ir.TensorInfo, infos: Sequence[ir.TensorIn
     for dim, full in zip(reversed(mask.shape), reversed(scores), strict=False):
         if not ir.is_const_int(dim, 1):
             ctx.require_equal(dim, full, "the mask does not broadcast to the scores")
-
-
-def _check_pieces(ctx: OpContext, keys: ir.Expr, piece: Any) -> None:
-    if piece is None:
-        return
-    length = ir.const_int(keys)
-    if isinstance(piece, bool) or not isinstance(piece, int) or piece < 1:
-        raise ctx.error(f"kv_block={piece!r} is not a positive number of keys")
-    if length is None or length % piece != 0 or length == piece:
-        raise ctx.error(
-            f"{dims_text(keys)} keys cannot be split into several blocks of {piece}; omit "
-            "kv_block, or use a proper divisor of the number of keys"
-        )
 
 
 def _group(ctx: OpContext, heads: ir.Expr, kv_heads: ir.Expr) -> ir.Expr:
@@ -104,7 +101,6 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     ctx.require_equal(k.shape[1], v.shape[1], "key and value heads differ")
     ctx.require_equal(k.shape[2], v.shape[2], "key and value lengths differ")
     _group(ctx, q.shape[1], k.shape[1])
-    _check_pieces(ctx, k.shape[2], attrs["kv_block"])
     return result(matches, (*q.shape[:3], v.shape[3]), dtype)
 
 
@@ -130,7 +126,43 @@ def _masked(
     return ir.select(index[3] <= index[2], score, nothing) if is_causal else score
 
 
-def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+class KeyBlocks(Parameters, frozen=True):
+    """Number of keys per block."""
+
+    block: int
+
+
+def _why_not_blocks(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, blocks: KeyBlocks
+) -> str:
+    if blocks.block < 1:
+        return "a block has at least one key"
+    if infos[1].shape is None:
+        return ""
+    keys = infos[1].shape[2]
+    length = ir.const_int(keys)
+    if length is None or length % blocks.block or length == blocks.block:
+        return (
+            f"{dims_text(keys)} keys cannot be split into several blocks of {blocks.block}; "
+            "use a proper divisor of the number of keys"
+        )
+    return ""
+
+
+def _lower_whole(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+    return _lower(ctx, infos, attrs, None)
+
+
+def _lower_blocks(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, blocks: KeyBlocks
+) -> ir.PrimFunc:
+    return _lower(ctx, infos, attrs, blocks.block)
+
+
+def _lower(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, piece: int | None
+) -> ir.PrimFunc:
+    """The program for all keys at once, or for blocks of `piece` keys."""
     dtype = known_dtype(ctx, infos[0], 0)
     inner = accumulator(dtype)
     program = Program(ctx.name)
@@ -140,7 +172,6 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     keys, rows = k.shape[2], (batch, heads, length)
     group = _group(ctx, heads, k.shape[1])
     scale = _scale(attrs, size, inner)
-    piece = attrs["kv_block"]
     # Keys have one axis, or two: key block and position in the block.
     pieces = () if piece is None else (ir.floordiv(keys, piece),)
     each = keys if piece is None else ir.const(piece, "int64")
@@ -242,7 +273,7 @@ def _oracle(
     *,
     scale: Any,
     is_causal: bool,
-    kv_block: int | None,
+    implementation: Any = None,  # the meaning is the same
 ) -> Array:
     group = q.shape[1] // k.shape[1]
     wide_k, wide_v = (np.repeat(wide(t), group, axis=1) for t in (k, v))
@@ -268,6 +299,14 @@ def _case(*args: Any, tolerance: float = 16.0, absolute: float = 1e-5, **attrs: 
     return Sample(args, attrs, tolerance, absolute, _WHY)
 
 
+_SPLIT_KV = Implementation(
+    "split_kv",
+    _lower_blocks,
+    "Sums over keys are added block by block; each result is rounded once more per block.",
+    KeyBlocks,
+    _why_not_blocks,
+    "Keys in blocks with a softmax each, whose results are rescaled and added.",
+)
 _NONE_ALLOWED = values(*([True, False, True] * 2 + [False] * 3), dtype="bool", shape=(3, 1, 1, 3))
 
 ROWS: tuple[OpRow, ...] = (
@@ -275,7 +314,7 @@ ROWS: tuple[OpRow, ...] = (
         "attention",
         ("q", "k", "v", "mask?"),
         _deduce,
-        _lower,
+        _lower_whole,
         _oracle,
         dict(_ATTRS),
         ("aten.scaled_dot_product_attention.default",),
@@ -293,12 +332,13 @@ ROWS: tuple[OpRow, ...] = (
                 floats(2, 1, 6, 4),
                 floats(2, 1, 6, 3),
                 bools(5, 6),
-                kv_block=2,
+                implementation="split_kv(block=2)",
             ),
-            _case(*(floats(1, 2, 6, 3),) * 3, is_causal=True, kv_block=3),
+            _case(*(floats(1, 2, 6, 3),) * 3, is_causal=True, implementation="split_kv(block=3)"),
             _case(*(floats(1, 2, 3, 4, dtype="float16"),) * 3, tolerance=4.0, absolute=1e-3),
         ),
         "softmax(q · kᵀ · scale + mask) · v for (batch, heads, length, size) tensors.",
         kinds={"scale": "real"},
+        implementations=(_SPLIT_KV,),
     ),
 )

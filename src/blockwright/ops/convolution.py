@@ -33,7 +33,17 @@ from blockwright.ops.common import (
     unknown,
     wide,
 )
-from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, dims_text, known_dtype
+from blockwright.ops.row import (
+    Array,
+    Attrs,
+    Implementation,
+    OpContext,
+    OpRow,
+    Parameters,
+    Sample,
+    dims_text,
+    known_dtype,
+)
 from blockwright.ops.samples import floats, ints
 from blockwright.ops.window import (
     Window,
@@ -47,7 +57,7 @@ from blockwright.ops.window import (
     windows_of,
     with_border,
 )
-from blockwright.ops.winograd import SIZES, TAPS, winograd
+from blockwright.ops.winograd import TAPS, TileSize, winograd
 from blockwright.script.compute import Into, Program, Tensor
 
 Roles = list[tuple[str, ir.Expr]]
@@ -219,8 +229,6 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: i
     layouts = layouts_of(ctx, attrs, rank)
     x, w = by_letter(layouts.data, data.shape), by_letter(layouts.kernel, weight.shape)
     windows = _windows(ctx, attrs, w)
-    if attrs.get("winograd"):
-        return _lower_winograd(ctx, program, (data, weight), attrs, layouts)
     border = {letter: window.border(ctx, x[letter]) for letter, window in windows.items()}
     data = with_border(ctx, program, data, layouts.data, border, ir.const(0, data.dtype))
     shape = result_dims(ctx, attrs, x, w)
@@ -251,41 +259,63 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: i
     return finish_rounded(program, total, dtype)
 
 
-def _lower_winograd(
-    ctx: OpContext,
-    program: Program,
-    operands: tuple[Tensor, Tensor],
-    attrs: Attrs,
-    layouts: Layouts,
-) -> ir.PrimFunc:
-    size: Any = attrs["winograd"]
-    data, weight = operands
-    w = by_letter(layouts.kernel, weight.shape)
-    plain = numbers(ctx, "strides", attrs["strides"], 2, 1) == (1, 1) and numbers(
-        ctx, "dilation", attrs["dilation"], 2, 1
-    ) == (1, 1)
-    if size not in SIZES or not plain or attrs["groups"] != 1 or not data.dtype.is_float:
-        raise ctx.error(
-            f"winograd={size!r} requires a floating-point convolution of one group with stride and "
-            f"dilation 1, and a tile size of {', '.join(map(str, SIZES))}"
-        )
-    if not all(ir.is_const_int(w[letter], TAPS) for letter in "HW"):
-        raise ctx.error("winograd requires 3 by 3 kernels")
-    if any(ir.is_const_int(w[letter], 1) for letter in "IO"):
-        raise ctx.error("winograd requires more than one channel in the input and in the result")
-    padding, dtype = padding_of(ctx, attrs["padding"], 2), out_type(attrs, data.dtype)
-    assert dtype is not None
-    order = (layouts.data, layouts.kernel, layouts.out)
-    out = winograd(program, size, data, weight, order, padding, dtype)
-    return program.finish([out], {"compute_pattern": str(Pattern.OutputEwiseFusible)})
-
-
 def product_block(
     program: Program, name: str, product: ConvProduct, term: Any, dtype: ir.DType, into: Into | None
 ) -> Tensor:
     """The reduction block; 0 if the domain is known to be empty."""
     spatial, reduce = product.extents
     return fold(program, name, spatial, reduce, term, "sum", dtype, product.axes, into)
+
+
+# ---------------------------------------------------------------------------------------- winograd
+class WinogradTiles(Parameters, frozen=True):
+    """Edge of the result tiles."""
+
+    tile: TileSize
+
+
+def _lower_winograd(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, tiles: WinogradTiles
+) -> ir.PrimFunc:
+    dtype = out_type(attrs, known_dtype(ctx, infos[0], 0))
+    assert dtype is not None
+    program = Program(ctx.name)
+    data, weight = inputs(ctx, program, infos)
+    layouts, padding = layouts_of(ctx, attrs, 2), padding_of(ctx, attrs["padding"], 2)
+    order = (layouts.data, layouts.kernel, layouts.out)
+    out = winograd(program, tiles.tile, data, weight, order, padding, dtype)
+    return program.finish([out], {"compute_pattern": str(Pattern.OutputEwiseFusible)})
+
+
+def _why_not_winograd(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, tiles: WinogradTiles
+) -> str:
+    if any(numbers(ctx, key, attrs[key], 2, 1) != (1, 1) for key in ("strides", "dilation")):
+        return "it requires stride and dilation 1"
+    if attrs["groups"] != 1:
+        return "it requires one group"
+    types = (infos[0].dtype, out_type(attrs, infos[0].dtype))
+    if any(dtype is not None and not dtype.is_float for dtype in types):
+        return "it requires a floating-point convolution"
+    if infos[1].shape is None:
+        return ""
+    w = by_letter(layouts_of(ctx, attrs, 2).kernel, infos[1].shape)
+    if not all(ir.is_const_int(w[letter], TAPS) for letter in "HW"):
+        return f"it requires {TAPS} by {TAPS} kernels"
+    if any(ir.is_const_int(w[letter], 1) for letter in "IO"):
+        return "it requires more than one channel in the input and in the result"
+    return ""
+
+
+WINOGRAD = Implementation(
+    "winograd",
+    _lower_winograd,
+    "Each result is rounded more often. For tiles of 2 and 4, the error is at most ten times that "
+    "of the direct sum; for tiles of 6 it exceeds that.",
+    WinogradTiles,
+    _why_not_winograd,
+    "Winograd's algorithm for 3 by 3 kernels, on square tiles of the result.",
+)
 
 
 # ------------------------------------------------------------------------------------------ oracle
@@ -345,11 +375,17 @@ _SAMPLES: dict[int, tuple[Sample, ...]] = {
             kernel_layout="OHWI",
         ),
         conv_case(floats(0, 2, 5, 5), floats(3, 2, 3, 3)),
-        conv_case(floats(2, 3, 6, 9), floats(4, 3, 3, 3), padding=1, winograd=2),
         conv_case(
-            floats(1, 7, 9, 5), floats(3, 3, 5, 4), padding=(0, 1, 2, 0), winograd=4, **_NHWC,
+            floats(2, 3, 6, 9), floats(4, 3, 3, 3), padding=1,
+            implementation="winograd(tile=2)",
         ),
-        conv_case(floats(0, 6, 6, 2), floats(3, 3, 2, 3), winograd=4, **_NHWC),
+        conv_case(
+            floats(1, 7, 9, 5), floats(3, 3, 5, 4), padding=(0, 1, 2, 0),
+            implementation="winograd(tile=4)", **_NHWC,
+        ),
+        conv_case(
+            floats(0, 6, 6, 2), floats(3, 3, 2, 3), implementation="winograd(tile=4)", **_NHWC,
+        ),
         conv_case(
             floats(1, 2, 5, 5, dtype="float16"), floats(3, 2, 3, 3, dtype="float16"), padding=1,
             absolute=4e-3,
@@ -381,13 +417,13 @@ def _row(rank: int) -> OpRow:
         lambda ctx, infos, attrs: _deduce(ctx, infos, attrs, rank),
         lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank),
         _oracle,
-        conv_attrs(rank, "OI") | ({"winograd": 0} if rank == 2 else {}),
+        conv_attrs(rank, "OI"),
         (f"aten.conv{rank}d.default",),
         ("Conv",),
         _SAMPLES[rank],
-        f"Convolution over {rank} spatial axes; padding lists all befores, then all afters."
-        + (" `winograd` is the edge of Winograd's tiles, 0 for the direct sum." * (rank == 2)),
+        f"Convolution over {rank} spatial axes; padding lists all befores, then all afters.",
         layout="convolution",
+        implementations=(WINOGRAD,) if rank == 2 else (),
     )
 
 

@@ -7,7 +7,7 @@ The PyTorch importer reads `torch`, deduction reads `deduce`, lowering reads `lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -106,6 +106,43 @@ Lower = Callable[[OpContext, Sequence[ir.TensorInfo], Attrs], ir.PrimFunc]
 Oracle = Callable[..., Any]
 
 
+class Parameters(msgspec.Struct, frozen=True):
+    """Parameters of an implementation; subclasses have typed fields."""
+
+
+class NoParameters(Parameters, frozen=True):
+    """Of an implementation without parameters."""
+
+
+P = TypeVar("P", bound=Parameters)
+
+
+def _always(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, parameters: Any) -> str:
+    return ""
+
+
+class Implementation(msgspec.Struct, Generic[P], frozen=True):
+    """An implementation of an operator beside the default one, `OpRow.lower`.
+
+    A call names it in the attribute `implementation`; see `ops/implementation.py`.
+
+    Attributes:
+        lower: tensor program, like `OpRow.lower`, for given parameters.
+        parameters: the type of its parameters.
+        why_not: the reason why it does not apply to a call; "" if it does. What is not known yet
+            (a shape or type that is None) is no reason.
+        accuracy: how its results differ from those of the default.
+        doc: one sentence.
+    """
+
+    name: str
+    lower: Callable[[OpContext, Sequence[ir.TensorInfo], Attrs, P], ir.PrimFunc]
+    accuracy: str
+    parameters: type[P] = NoParameters  # type: ignore[assignment]
+    why_not: Callable[[OpContext, Sequence[ir.TensorInfo], Attrs, P], str] = _always
+    doc: str = ""
+
+
 Kind = (
     Literal[
         "flag",
@@ -167,6 +204,8 @@ class OpRow(msgspec.Struct, frozen=True):
         layout: how the operator runs on operands stored channels-last.
         kinds: attribute name → kind of its values. By default, it follows from the name if other
             operators have an attribute of that name, and otherwise from the type of its default.
+        implementations: alternatives to `lower`. An operator that has some also accepts the
+            attribute `implementation`.
     """
 
     name: str
@@ -182,6 +221,7 @@ class OpRow(msgspec.Struct, frozen=True):
     torch_call: TorchCall = TorchCall()
     layout: LayoutRule = ""
     kinds: dict[str, Kind] = {}
+    implementations: tuple[Implementation[Any], ...] = ()
 
 
 class _Required:

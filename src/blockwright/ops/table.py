@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from blockwright.ops.row import OpRow
+from typing import Any
+
+import msgspec
+
+from blockwright.ops.implementation import DEFAULT
+from blockwright.ops.row import Implementation, OpRow
 from blockwright.support import GraphError
 from blockwright.support.registry import load
 
@@ -51,3 +56,39 @@ def row(name: str) -> OpRow:
             code="BW405",
             help="operators are rows of blockwright.ops.table",
         ) from None
+
+
+def register(new: OpRow, *, override: bool = False) -> OpRow:
+    """Add an operator from outside. Its PyTorch overloads are not imported.
+
+    Raises: GraphError BW420: its name is taken.
+    """
+    if new.name in OPERATORS and not override:
+        raise GraphError(
+            f"there is an operator {new.name!r} already",
+            code="BW420",
+            help="choose another name; override=True replaces it",
+        )
+    OPERATORS[new.name] = new
+    return new
+
+
+def register_implementation(
+    operator: str, new: Implementation[Any], *, override: bool = False
+) -> Implementation[Any]:
+    """Add an implementation of an operator from outside.
+
+    Raises: GraphError: BW405 unknown operator, BW420 its name is taken.
+    """
+    known = row(operator)
+    names = [DEFAULT, *(each.name for each in known.implementations)]
+    if new.name == DEFAULT or (new.name in names and not override):
+        raise GraphError(
+            f"{operator} has an implementation {new.name!r} already",
+            code="BW420",
+            help=f"choose a name other than {', '.join(names)}; override=True replaces one, "
+            "except the default",
+        )
+    others = [each for each in known.implementations if each.name != new.name]
+    OPERATORS[operator] = msgspec.structs.replace(known, implementations=(*others, new))
+    return new

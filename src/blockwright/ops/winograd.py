@@ -15,7 +15,7 @@ result size, the last tiles extend beyond the result; the excess is computed fro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from blockwright import ir
 from blockwright.ops.common import ZERO, as_dim, bordered, widen
@@ -23,7 +23,7 @@ from blockwright.ops.winograd_transforms import Matrix, Sums, transforms
 from blockwright.script.compute import Program, Tensor
 
 TAPS = 3
-SIZES = (2, 4, 6)
+TileSize = Literal[2, 4, 6]
 """Supported edges of output tiles."""
 
 _FLOAT64 = ir.dtype_of("float64")
@@ -86,7 +86,7 @@ def winograd(
     """Add the blocks of a 3×3 convolution with stride 1.
 
     Args:
-        m: edge of an output tile, one of `SIZES`.
+        m: edge of an output tile, one of `TileSize`.
         layouts: of input, kernel and result.
         padding: before and after the two spatial axes.
         dtype: element type of the result.

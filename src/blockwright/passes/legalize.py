@@ -3,7 +3,8 @@
 Before:  lv = R.add(x, y)
 After:   lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((n, 4), "float32"))
 
-Each operator row builds the program for its annotations; structurally equal programs are shared.
+Each operator row builds the program for its annotations, by the implementation that the call names;
+structurally equal programs are shared.
 Symbols that no parameter shape binds become extra scalar parameters of the program (`tir_vars`).
 Attributes: "op" names the operator, "tir.view" marks a program that only reinterprets the shape of
 contiguous elements.
@@ -16,6 +17,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.graph import function_analyzer
 from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
+from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.passes.context import PassContext, graph_pass
@@ -111,7 +113,7 @@ def _call(
     key = _key(row.name, infos, attrs)
     if key is not None and key in table.lowered:  # repeated layers share one program
         return call_tir(table.lowered[key], tensors, out, [])
-    func = row.lower(OpContext(row.name, analyzer), infos, attrs)
+    func = lower_call(row, OpContext(row.name, analyzer), infos, attrs)
     marks: dict[str, Any] = {"op": row.name, **symbol_attrs(func, caller)}
     if row.name in VIEW_OPS:
         marks[IS_VIEW] = True

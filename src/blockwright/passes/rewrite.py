@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from blockwright import ir
 from blockwright.support import GraphError
@@ -26,17 +26,19 @@ def map_graph_functions(
 
 
 def map_calls(
-    module: ir.IRModule, operator: str, fn: Callable[[str, ir.GraphCall], ir.GraphCall]
+    module: ir.IRModule,
+    operators: Container[str],
+    fn: Callable[[str, str, ir.GraphCall], ir.GraphCall],
 ) -> ir.IRModule:
-    """Rewrite every bound call of an operator with `fn(name of the bound variable, call)`."""
+    """Rewrite the bound calls of operators with `fn(operator, name of the variable, call)`."""
 
     def one(binding: ir.Binding) -> ir.Binding:
         call = binding.value if isinstance(binding, ir.VarBinding) else None
         if not isinstance(binding, ir.VarBinding) or not isinstance(call, ir.GraphCall):
             return binding
-        if not isinstance(call.op, ir.OpRef) or call.op.name != operator:
+        if not isinstance(call.op, ir.OpRef) or call.op.name not in operators:
             return binding
-        result = fn(binding.var.name, call)
+        result = fn(call.op.name, binding.var.name, call)
         return binding if result is call else binding.replace(value=result)
 
     def rewrite(_name: str, function: ir.GraphFunction) -> ir.GraphFunction:

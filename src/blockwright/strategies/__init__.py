@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from blockwright import ir
+from blockwright.ops.implementation import DEFAULT
+from blockwright.ops.table import OPERATORS
 from blockwright.strategies.match.blocks import (
     CONSTANT_PARAMS,
     OUTSIDE_PRIVATE_CACHE_PARAMS,
     UNCACHED_PARAMS,
 )
+from blockwright.strategies.offer import Candidate, Offer, OperatorCall
 from blockwright.strategies.strategy import (
     FusedTime,
     Fusion,
@@ -51,6 +54,15 @@ STRATEGIES: list[Strategy[Any, Any]] = [
 
 _OWN = tuple(STRATEGIES)
 
+_FILES_OF_OFFERS = ("cpu.attention_offers", "cpu.winograd_offers")
+
+OFFERS: list[Offer] = [
+    offer
+    for file in _FILES_OF_OFFERS
+    for offer in load("blockwright.strategies", f"{file}.OFFERS")[1]
+]
+"""All offers, in the order in which they are compared; `register_offer` adds to them."""
+
 
 def register(
     strategy: Strategy[Any, Any], *, before: str = "", override: bool = False
@@ -76,6 +88,34 @@ def register(
     known.insert(names.index(before) if before else 0, strategy)
     STRATEGIES[:] = known
     return strategy
+
+
+def register_offer(offer: Offer, *, override: bool = False) -> Offer:
+    """Add an offer from outside, after all others.
+
+    Raises: ScheduleError BW343: there is no such implementation, or there is an offer of it.
+    """
+    row = OPERATORS.get(offer.operator)
+    known = (DEFAULT, *(each.name for each in row.implementations)) if row else ()
+    what = (offer.operator, offer.implementation)
+    others = [each for each in OFFERS if (each.operator, each.implementation) != what]
+    problem, remedy = "", "register it first, by ops.table.register or register_implementation"
+    if row is None:
+        problem = f"there is no operator {offer.operator!r}"
+    elif offer.implementation not in known:
+        problem = f"{offer.operator} has no implementation {offer.implementation!r}"
+    elif len(others) < len(OFFERS) and not override:
+        problem = f"there is an offer of {offer.implementation!r} for {offer.operator} already"
+        remedy = "override=True replaces it"
+    if problem:
+        raise ScheduleError(problem, code="BW343", help=remedy)
+    OFFERS[:] = [*others, offer]
+    return offer
+
+
+def offers_for(operator: str, disabled: Iterable[str] = ()) -> list[Offer]:
+    """The offers for an operator whose strategies are not disabled."""
+    return [each for each in OFFERS if each.operator == operator and each.strategy not in disabled]
 
 
 def extended() -> bool:
@@ -136,12 +176,16 @@ def joined(
 
 __all__ = [
     "CONSTANT_PARAMS",
+    "OFFERS",
     "OUTSIDE_PRIVATE_CACHE_PARAMS",
     "STRATEGIES",
     "UNCACHED_PARAMS",
+    "Candidate",
     "FusedTime",
     "Fusion",
     "NoDecision",
+    "Offer",
+    "OperatorCall",
     "Plan",
     "Refused",
     "Strategy",
@@ -151,6 +195,8 @@ __all__ = [
     "computes_operand",
     "extended",
     "joined",
+    "offers_for",
     "register",
+    "register_offer",
     "strategy_for",
 ]

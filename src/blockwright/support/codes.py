@@ -144,6 +144,7 @@ CODES: dict[str, str] = {
     "BW340": "Block is not the contraction of two buffers that the strategy expects.",
     "BW341": "Strategy whose name is taken, or that is to precede an unknown one.",
     "BW342": "Plan does not fit the program.",
+    "BW343": "Offer of an unknown implementation, or one that exists already.",
     "BW345": "No loop moves a fixed-size window by a fixed step.",
     "BW349": "Enclosing block would become empty.",
     "BW350": "Loop or iterator range does not start at 0 or depends on another loop.",
@@ -192,6 +193,9 @@ CODES: dict[str, str] = {
     "BW415": "Missing callee, or a callee of the wrong kind.",
     "BW416": "Tensor program that a graph function cannot call.",
     "BW417": "Field access on a value that is not a tuple, or out of range.",
+    "BW418": "Unknown implementation of an operator, or invalid parameters of one.",
+    "BW419": "Implementation of an operator that does not apply to the call.",
+    "BW420": "Operator, or implementation of one, whose name is taken.",
     # --------------------------------------------------------------------------------- front ends
     "BW500": "Model cannot be imported (no more specific code).",
     "BW501": "Unsupported operators.",
@@ -333,7 +337,7 @@ CODES: dict[str, str] = {
     "BW925": "Unknown error code.",
     "BW926": "Proofs require a solver that is not installed.",
     "BW927": "Unknown verification mode.",
-    "BW928": "Unknown compile option or strategy, or an invalid option value.",
+    "BW928": "Unknown compile option, strategy or implementation, or an invalid option value.",
     "BW929": "Compiled code cannot be pickled or copied.",
 }
 """Title by code, in ascending order of codes."""

@@ -1,10 +1,9 @@
-"""Former names of options, strategies, operator attributes and annotations that are accepted."""
+"""Former names of options, strategies and annotations, which are accepted, and of attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 FORMER_OPTIONS: Mapping[str, str] = MappingProxyType({"disabled_rules": "disabled_strategies"})
 
@@ -18,10 +17,8 @@ FORMER_STRATEGIES: Mapping[str, str] = MappingProxyType(
     }
 )
 
-FORMER_ATTRIBUTES: Mapping[tuple[str, str], str] = MappingProxyType(
-    {("attention", "keys_at_once"): "kv_block"}
-)
-"""Attributes of operators, by operator and former name."""
+FORMER_SWITCHES: Mapping[str, str] = MappingProxyType({"winograd": "winograd"})
+"""Options that disable an implementation if they are False, with its name."""
 
 FORMER_ANNOTATIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -36,6 +33,19 @@ FORMER_ANNOTATIONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def current_attributes(operator: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a call with former names replaced by current ones."""
-    return {FORMER_ATTRIBUTES.get((operator, key), key): v for key, v in attributes.items()}
+_FORMER_ATTRIBUTES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("attention", "keys_at_once"): "split_kv(block={})",
+        ("attention", "kv_block"): "split_kv(block={})",
+        ("nn.conv2d", "winograd"): "winograd(tile={})",
+    }
+)
+"""Attributes of operators that are no longer accepted, with the implementation that they chose."""
+
+
+def replacement_of_attribute(operator: str, name: str, value: object) -> str:
+    """What to write instead of a former attribute; "" for other names."""
+    form = _FORMER_ATTRIBUTES.get((operator, name))
+    if form is None:
+        return ""
+    return f'write implementation="{form.format(value) if value else "default"}"'

@@ -20,7 +20,6 @@ from blockwright.script.relax.infos import as_info, dimensions, scalar
 from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.script.tir.values import message_values
 from blockwright.support import ScriptError
-from blockwright.support.former_names import current_attributes
 from blockwright.support.kinds import require_kind
 
 _local = threading.local()
@@ -123,8 +122,7 @@ class OpName:
     def __call__(
         self, *args: Any, out_sinfo: Any = None, sinfo_args: Any = None, **attrs: Any
     ) -> GraphCall:
-        current = current_attributes(self.op_name, attrs)
-        return graph_call(OpRef(self.op_name), args, current, out_sinfo, sinfo_args)
+        return graph_call(OpRef(self.op_name), args, attrs, out_sinfo, sinfo_args)
 
 
 def graph_call(

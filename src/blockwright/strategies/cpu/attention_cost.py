@@ -22,7 +22,7 @@ from blockwright.target import Target
 BITS = 32  # bits of an element assumed for these choices
 
 _CLEARLY = 0.95  # share of the speed of slices below which the whole head is rejected
-_OF_SCORES = 0.75  # share of the second-level cache that the scores of a row tile may fill
+SHARE_OF_SCORES = 0.75  # share of the second-level cache that the scores of a row tile may fill
 _PIECES = range(1024, 255, -64)  # keys per kv block: multiples of register tiles
 _SHARED = 16  # query rows from which packing kv blocks pays
 # smallest ratio of keys per kv block to elements of a head; partial results are kept per block
@@ -68,16 +68,25 @@ def _equal_slices(target: Target, columns: int) -> list[RegisterTile]:
     return [tile for tile in tiles if columns % tile.columns == 0]
 
 
-def kv_block_size(target: Target, rows: int, keys: int, heads: Sequence[int], causal: bool) -> int:
-    """Size of a kv block in keys; 0 to process all keys at once.
+def why_whole(target: Target, rows: int, keys: int, heads: Sequence[int], causal: bool) -> str:
+    """The reason to process all keys at once; "" if there is none.
 
     Args:
         rows: number of query rows.
         heads: elements of a row of keys, and of values.
     """
     seen = min(rows, keys) if causal else keys  # with a causal mask no row sees the keys beyond
-    if rows < _SHARED or min(heads) < 2 or _stay_in_caches(target, rows, seen, heads):
-        return 0
+    if rows < _SHARED or min(heads) < 2:
+        return f"{rows} rows of {min(heads)} elements are too few for packing blocks of keys"
+    if _stay_in_caches(target, rows, seen, heads):
+        return "keys, values and the scores of a tile stay in the caches"
+    if not kv_block_size(keys, heads):
+        return f"no block size divides {keys} keys"
+    return ""
+
+
+def kv_block_size(keys: int, heads: Sequence[int]) -> int:
+    """Size of a kv block in keys; 0 if none fits."""
     return next(
         (piece for piece in _PIECES if keys % piece == 0 and keys > piece >= _KEPT * max(heads)), 0
     )
@@ -93,4 +102,4 @@ def _stay_in_caches(target: Target, rows: int, keys: int, heads: Sequence[int]) 
     last = target.caches[-1]
     sharing = max(1, min(target.num_threads, last.shared_by))
     read = sharing * keys * sum(heads) * size
-    return scores < _OF_SCORES * target.cache(2).size and read < last.size
+    return scores < SHARE_OF_SCORES * target.cache(2).size and read < last.size

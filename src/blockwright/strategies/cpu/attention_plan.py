@@ -26,7 +26,7 @@ from blockwright.target import Target
 
 _EVEN = 0.9  # share of the threads' time that must be busy for the tasks to suffice
 _TILES_OF_TASK = 4  # row tiles per task from which packing K pays
-_ROWS_OF_TASK = 128  # rows per task for which packing each kv block pays
+ROWS_OF_TASK = 128  # rows per task for which packing each kv block pays
 _TILES = 6  # score tiles that are considered for each slice of the head
 _TYPICAL = 128  # rows or keys assumed if their number is unknown
 
@@ -214,7 +214,7 @@ def _task_range(target: Target, shape: AttentionShape, tile_rows: int) -> range:
     if shape.rows is not None:
         worth = shape.rows // (tile_rows * _TILES_OF_TASK)
         if shape.in_blocks:
-            smallest, largest = shape.rows // _ROWS_OF_TASK, worth
+            smallest, largest = shape.rows // ROWS_OF_TASK, worth
         else:
             largest = min(worth, largest)
     largest = max(1, largest)

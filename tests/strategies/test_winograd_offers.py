@@ -1,4 +1,4 @@
-"""Which convolutions become Winograd's, and what the compiled kernel is then."""
+"""Which convolutions are computed from Winograd's tiles, and what the compiled kernel is then."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder, constant
 from blockwright.passes import PassContext
-from blockwright.passes.select.choose_winograd import ACCURATE, best_size, choose_winograd
-from blockwright.strategies.cpu.winograd_cost import Convolution
+from blockwright.passes.select.choose_implementations import choose_implementations
 from blockwright.support import GraphError
 from blockwright.target import Cache, Target
 
@@ -46,15 +45,18 @@ def _info(shape: tuple[Any, ...], dtype: str) -> ir.TensorInfo:
     )
 
 
-def chosen(module: ir.IRModule, **options: Any) -> int:
-    """The edge of Winograd's tiles after the pass."""
-    after = choose_winograd(module, PassContext(MACHINE, options))
-    (size,) = (
-        c.attrs.get("winograd", 0)
+TILES = {"default": 0, None: 0, "winograd(tile=2)": 2, "winograd(tile=4)": 4}
+
+
+def chosen(module: ir.IRModule, target: Target = MACHINE, **options: Any) -> int:
+    """The edge of Winograd's tiles after the pass; 0 for the direct sum."""
+    after = choose_implementations(module, PassContext(target, options))
+    (text,) = (
+        c.attrs.get("implementation")
         for c in ir.collect(after["main"], ir.GraphCall)
         if isinstance(c.op, ir.OpRef) and c.op.name == "nn.conv2d"
     )
-    return size
+    return TILES[text]
 
 
 def test_a_dense_convolution_is_computed_from_tiles() -> None:
@@ -62,13 +64,8 @@ def test_a_dense_convolution_is_computed_from_tiles() -> None:
 
 
 def test_it_can_be_forbidden() -> None:
-    assert chosen(model(), winograd=False) == 0
+    assert chosen(model(), disabled_implementations=["winograd"]) == 0
     assert chosen(model(), disabled_strategies=["winograd"]) == 0
-
-
-def test_a_size_that_the_call_names_stays() -> None:
-    assert chosen(model(winograd=6)) == 6
-    assert chosen(model(winograd=0)) == 0
 
 
 DIRECT: dict[str, dict[str, Any]] = {
@@ -90,7 +87,7 @@ def test_others_are_computed_directly(name: str) -> None:
 
 
 def test_filters_are_transformed_at_compile_time() -> None:
-    module = model((1, 12, 12, 24), 40, winograd=4)
+    module = model((1, 12, 12, 24), 40, implementation="winograd(tile=4)")
     compiled = bw.compile(module)
     kernels = [f for f in compiled.lowered.functions.values() if isinstance(f, ir.PrimFunc)]
     names = {b.name for f in kernels for b in ir.blocks(f.body)}
@@ -102,18 +99,20 @@ def test_filters_are_transformed_at_compile_time() -> None:
 @pytest.mark.parametrize("size", [2, 4])
 def test_what_follows_is_applied_to_the_tiles(size: int) -> None:
     x = np.random.default_rng(2).standard_normal((2, 11, 14, 24)).astype("float32")
-    compiled = bw.compile(model(x.shape, 40, winograd=size))
+    compiled = bw.compile(model(x.shape, 40, implementation=f"winograd(tile={size})"))
     assert compiled.context.notes == []
-    expected = np.asarray(bw.compile(model(x.shape, 40, winograd=0))(x))
+    expected = np.asarray(bw.compile(model(x.shape, 40, implementation="default"))(x))
     np.testing.assert_allclose(np.asarray(compiled(x)), expected, rtol=0, atol=2e-4)
     assert "winograd" in compiled.show("schedule")
 
 
 def test_the_choice_and_what_was_expected_are_shown() -> None:
     compiled = bw.compile(model((1, 28, 28, 64), 64))
-    (line,) = [one for one in compiled.show("programs").splitlines() if "Winograd" in one]
-    assert "tiles; predicted: 2×2 tiles" in line
-    assert "µs, direct sum" in line
+    (line,) = [one for one in compiled.show("programs").splitlines() if "predicted" in one]
+    assert line.startswith("# conv2d: winograd(tile=")
+    assert "; predicted: default " in line
+    assert "µs, winograd(tile=2) " in line
+    assert "µs, winograd(tile=4) " in line
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_one_kernel_takes_batches_of_any_size(size: str, shape: tuple[int, int, 
     assert chosen(module) == 4
     compiled = bw.compile(module)
     assert compiled.context.notes == []
-    direct = bw.compile(module, options={"winograd": False})
+    direct = bw.compile(module, options={"disabled_implementations": ["winograd"]})
     for images in (1, 2, 5):
         x = np.random.default_rng(images).standard_normal((images, *shape)).astype("float32")
         np.testing.assert_allclose(
@@ -137,11 +136,11 @@ def test_one_kernel_takes_batches_of_any_size(size: str, shape: tuple[int, int, 
 def test_half_precision_is_transformed_in_float32(dtype: str) -> None:
     """The result is rounded once, so its error is that of the direct sum."""
     module = model((1, 14, 14, 24), 40, dtype=dtype)
-    assert chosen(module) in ACCURATE
+    assert chosen(module) in (2, 4)
     x = np.random.default_rng(0).standard_normal((1, 14, 14, 24)).astype(dtype)
     tiles = bw.compile(module, target=MACHINE)
     assert "strategy winograd" in tiles.show("schedule")
-    direct = bw.compile(module, target=MACHINE, options={"winograd": False})
+    direct = bw.compile(module, target=MACHINE, options={"disabled_implementations": ["winograd"]})
     y, z = (np.asarray(run(x)).astype("float64") for run in (tiles, direct))
     step = 2.0 ** (-10 if dtype == "float16" else -7)
     np.testing.assert_allclose(y, z, rtol=step, atol=step)
@@ -150,35 +149,42 @@ def test_half_precision_is_transformed_in_float32(dtype: str) -> None:
 def test_a_dot_product_instruction_makes_the_direct_sum_faster() -> None:
     machine = Target("x86-64-v4+avx512bf16", num_threads=2)
     for dtype, expected in (("bfloat16", False), ("float16", True)):
-        after = choose_winograd(model(dtype=dtype), PassContext(machine, {}))
-        (call,) = [
-            c
-            for c in ir.collect(after["main"], ir.GraphCall)
-            if isinstance(c.op, ir.OpRef) and c.op.name == "nn.conv2d"
-        ]
-        assert bool(call.attrs.get("winograd")) is expected
+        assert bool(chosen(model(dtype=dtype), machine)) is expected
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "size": ({"winograd": 5}, "tile size of 2, 4, 6"),
-    "stride": ({"winograd": 2, "strides": 2}, "stride and dilation 1"),
-    "kernel": ({"winograd": 2, "kernel": 5}, "3 by 3"),
-    "type": ({"winograd": 2, "dtype": "int32"}, "floating-point convolution"),
-    "channels": ({"winograd": 2, "shape": (1, 6, 6, 1)}, "more than one channel"),
+    "stride": ({"strides": 2}, "stride and dilation 1"),
+    "groups": ({"groups": 2}, "one group"),
+    "kernel": ({"kernel": 5}, "3 by 3"),
+    "type": ({"dtype": "int32"}, "floating-point convolution"),
+    "channels": ({"shape": (1, 6, 6, 1)}, "more than one channel"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_call_that_cannot_be_computed_so_is_an_error(name: str) -> None:
     attrs, reason = BAD[name]
-    with pytest.raises(GraphError, match=reason):
-        bw.compile(model(**attrs))
+    with pytest.raises(GraphError, match=reason) as caught:
+        model(**attrs, implementation="winograd(tile=2)")
+    assert caught.value.code == "BW419"
+
+
+CACHES = (Cache(32 << 10, 8, 64, 1), Cache(512 << 10, 8, 64, 1))
 
 
 def test_larger_tiles_are_taken_where_they_are_clearly_better() -> None:
     """Their filters are 2.25 times the bytes: 38 MB, which no cache holds, for few pixels."""
-    caches = (Cache(32 << 10, 8, 64, 1), Cache(512 << 10, 8, 64, 1), Cache(32 << 20, 16, 64, 2))
+    caches = (*CACHES, Cache(32 << 20, 16, 64, 2))
     machine = Target("x86-64-v3", num_threads=2, caches=caches)
     for filters in (511, 512, 513):
-        assert best_size(machine, Convolution(1, 7, 7, 512, filters)) == 2
-    assert best_size(machine, Convolution(1, 56, 56, 64, 64)) == 4
+        assert chosen(model((1, 7, 7, 512), filters), machine) == 2
+    assert chosen(model((1, 56, 56, 64), 64), machine) == 4
+
+
+def test_filters_from_memory_favor_small_tiles() -> None:
+    """With more weights than any cache holds, filters are read from memory in each call."""
+    caches = (Cache(32 << 10, 8, 64), Cache(1 << 20, 8, 64), Cache(64 << 20, 16, 64, 2))
+    machine = Target("x86-64-v4", num_threads=2, caches=caches)
+    assert chosen(model((1, 7, 7, 512), 512), machine) == 4
+    last = Cache(8 << 20, 16, 64, 2)  # the weights are 9 MB
+    assert chosen(model((1, 7, 7, 512), 512), Target(machine, caches=(*caches[:2], last))) == 2

@@ -1,4 +1,4 @@
-"""Which attention passes its keys in pieces, and of how many keys."""
+"""Which attention processes its keys in blocks, and of how many keys."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 
 from blockwright import ir
 from blockwright.graph import GraphBuilder
+from blockwright.ops.implementation import chosen as choice_of
+from blockwright.ops.table import OPERATORS
 from blockwright.passes import PassContext
-from blockwright.passes.select.choose_split_kv import choose_split_kv
+from blockwright.passes.select.choose_implementations import choose_implementations
 from blockwright.support import GraphError
 from blockwright.target import Cache, Target
 
@@ -38,18 +40,30 @@ def _info(shape: tuple[Any, ...]) -> ir.TensorInfo:
 
 
 def chosen(module: ir.IRModule, target: Target = MACHINE, **options: Any) -> int | None:
-    after = choose_split_kv(module, PassContext(target, options))
+    """The number of keys in a block after the pass."""
+    after = choose_implementations(module, PassContext(target, options))
     (call,) = ir.collect(after["main"], ir.GraphCall)
-    return call.attrs.get("kv_block")
+    choice = choice_of(OPERATORS["attention"], call.attrs)
+    return choice and choice.parameters.block
 
 
-def test_many_keys_come_in_pieces_and_the_choice_is_told() -> None:
+def test_many_keys_come_in_blocks_and_the_choice_is_recorded() -> None:
     ctx = PassContext(MACHINE)
-    after = choose_split_kv(model(), ctx)
+    after = choose_implementations(model(), ctx)
     (call,) = ir.collect(after["main"], ir.GraphCall)
-    assert call.attrs["kv_block"] == 1024
-    (line,) = ctx.decisions["choose_split_kv"]
-    assert "blocks of 1024 keys" in line
+    assert call.attrs["implementation"] == "split_kv(block=1024)"
+    (line,) = ctx.decisions["choose_implementations"]
+    assert line.startswith("attention: split_kv(block=1024); predicted: default ")
+    assert ", split_kv(block=1024) " in line
+
+
+def test_the_reason_for_one_softmax_is_recorded() -> None:
+    ctx = PassContext(MACHINE)
+    module = model(keys=2048)
+    assert choose_implementations(module, ctx) is module
+    (line,) = ctx.decisions["choose_implementations"]
+    why = "keys, values and the scores of a tile stay in the caches"
+    assert line == f"attention: default; not split_kv: {why}"
 
 
 def test_caches_decide_how_many_keys_are_many() -> None:
@@ -60,7 +74,7 @@ def test_caches_decide_how_many_keys_are_many() -> None:
     assert chosen(model(keys=16384), last) == 1024
 
 
-def test_a_piece_divides_the_keys_and_is_longer_than_a_head() -> None:
+def test_a_block_divides_the_keys_and_is_longer_than_a_head() -> None:
     assert chosen(model(keys=768 * 101)) == 768
     assert chosen(model(keys=65537)) is None
     assert chosen(model(size=512)) == 1024
@@ -78,22 +92,31 @@ def test_keys_beyond_the_rows_of_a_causal_form_do_not_count() -> None:
     assert chosen(model(rows=65536, is_causal=True)) == 1024
 
 
-def test_a_call_or_the_options_may_decide() -> None:
-    assert chosen(model(kv_block=256)) == 256
-    assert chosen(model(kv_block=None)) is None
+def test_the_options_may_decide() -> None:
     assert chosen(model(), disabled_strategies=["attention"]) is None
+    assert chosen(model(), disabled_implementations=["split_kv"]) is None
+
+
+@pytest.mark.parametrize("rows", [20, 64, 300, 2048])
+@pytest.mark.parametrize("keys", [32768, 65536, 131072])
+@pytest.mark.parametrize("size", [32, 64, 128])
+def test_blocks_are_predicted_to_be_faster_once_the_caches_are_too_small(
+    rows: int, keys: int, size: int
+) -> None:
+    last = Target(MACHINE, caches=(*CACHES[:2], Cache(8 << 20, shared_by=2)))
+    assert chosen(model(rows, keys, size=size, values=size), last) == 1024
 
 
 @pytest.mark.parametrize(
-    ("piece", "why"),
+    ("block", "code", "why"),
     [
-        (1000, r"65536 keys cannot be split into several blocks of 1000"),
-        (65536, r"cannot be split into several blocks of 65536"),
-        (0, r"kv_block=0 is not a positive number of keys"),
-        (True, r"kv_block is True, which is not an integer"),
+        (1000, "BW419", r"65536 keys cannot be split into several blocks of 1000"),
+        (65536, "BW419", r"cannot be split into several blocks of 65536"),
+        (0, "BW419", r"a block has at least one key"),
+        (True, "BW418", r"block=True is not int"),
     ],
 )
-def test_pieces_that_cannot_be_are_refused(piece: Any, why: str) -> None:
+def test_blocks_that_cannot_be_are_refused(block: Any, code: str, why: str) -> None:
     with pytest.raises(GraphError, match=why) as refused:
-        model(kv_block=piece)
-    assert refused.value.code
+        model(implementation=f"split_kv(block={block})")
+    assert refused.value.code == code
