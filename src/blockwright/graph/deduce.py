@@ -9,7 +9,7 @@ from blockwright.arith import Analyzer
 from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import SymbolBinding
 from blockwright.ops.attribute_kinds import check_attribute
-from blockwright.ops.implementation import ATTRIBUTE, check_implementation, chosen
+from blockwright.ops.implementation import ATTRIBUTE, check_implementation
 from blockwright.ops.row import REQUIRED, OpContext, OpRow
 from blockwright.ops.table import OPERATORS
 from blockwright.support import BlockwrightError, GraphError
@@ -174,9 +174,7 @@ def _check_arguments(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info]) -
                 help=replacement_of_attribute(row.name, name, value)
                 or f"its attributes: {', '.join(known) or 'none'}",
             )
-        if name == ATTRIBUTE:
-            chosen(row, call.attrs)
-        else:
+        if name != ATTRIBUTE:  # which `check_implementation` checks
             check_attribute(row, name, value)
     for name, default in row.attrs.items():
         if default is REQUIRED and name not in call.attrs:
