@@ -21,11 +21,7 @@ from blockwright.cost.kernels import CodeRegion, cycles, kernels
 from blockwright.cost.nest import LoopNode, StatementNode
 from blockwright.cost.read import Reader
 from blockwright.cost.traffic import cache_levels, page_levels, traffic
-from blockwright.target import Target
-
-_SHOWS = 0.05  # fraction of the shorter times that is not hidden by the longest
-_ROWS = 0.25  # fraction of lines that arrive late when several rows are read at a time
-_FEW = 2  # lines skipped per step, from which on a store waits for each line
+from blockwright.target import Core, Target
 
 
 class KernelTime(msgspec.Struct, frozen=True):
@@ -99,7 +95,7 @@ def estimate_nest(
         times = {"compute": cycles(kernel, target), **waits}
         limit = max(times, key=lambda cause: times[cause])
         longest = times[limit]
-        total = longest + _SHOWS * (sum(times.values()) - longest)
+        total = longest + target.core.exposed * (sum(times.values()) - longest)
         late = _late(kernel, target, times["compute"])
         if late:
             times["memory"] = times.get("memory", 0.0) + late
@@ -133,7 +129,7 @@ def _fetch_cycles(
             groups = [g for g in found[number].groups if g.access.storage is storage]
             ways = 2 if any(g.stored for g in groups) else 1
             each = ways * level.line / rate
-            each += wait * max(_alone(found[number], group, level) for group in groups)
+            each += wait * max(_alone(found[number], group, level, core) for group in groups)
             waits[number][source] = waits[number].get(source, 0.0) + lines * each
     for level, wait in zip(page_levels(target), core.tlb_miss_cycles, strict=True):
         for (number, _), pages in traffic(found, level, again).items():
@@ -164,7 +160,7 @@ def _late(kernel: CodeRegion, target: Target, compute: float) -> float:
     return total
 
 
-def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel) -> float:
+def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel, core: Core) -> float:
     """Fraction of the lines that pay the full miss latency because prefetching fails.
 
     This holds for all lines of scattered accesses, for some lines of loads that read a little from
@@ -179,8 +175,8 @@ def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel) -> float:
         return 0.0
     each = footprint(group, kernel.loops, 1, level.line)
     if group.stored:
-        return float(abs(moves[inner]) >= each.run + _FEW * level.line)
-    return _ROWS if each.apart else 0.0
+        return float(abs(moves[inner]) >= each.run + core.skipped_lines * level.line)
+    return core.late_rows if each.apart else 0.0
 
 
 def _threads(body: list[LoopNode | StatementNode], target: Target, times: float) -> float:

@@ -36,7 +36,6 @@ _OPERATIONS = {
 }  # fmt: skip
 """Vector instructions per builtin operation; others count as one."""
 _ROUNDING = 1e-6  # tolerance when rounding a number of tasks down
-_DIVISION = 5  # cost of a division in instructions
 _KINDS: dict[ir.ForKind, Kind] = {
     ir.ForKind.PARALLEL: "parallel",
     ir.ForKind.UNROLLED: "unrolled",
@@ -355,7 +354,8 @@ class Reader:
                 self.notes.append("the work of a called function is not counted")
             args = value.args[1:] if value.op == "if_then_else" else value.args
             return _OPERATIONS.get(value.op, 1) + sum(map(self._operations, args))
-        own = _DIVISION if isinstance(value, ir.Div | ir.FloorDiv | ir.FloorMod | ir.Mod) else 1
+        divides = isinstance(value, ir.Div | ir.FloorDiv | ir.FloorMod | ir.Mod)
+        own = self._target.core.division_issue if divides else 1
         if isinstance(value, ir.Broadcast | ir.Ramp):
             own = 0
         children = (c for c in value.children() if isinstance(c, ir.Expr))

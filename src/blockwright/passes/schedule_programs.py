@@ -37,7 +37,6 @@ from blockwright.strategies import (
 from blockwright.support import BlockwrightWarning
 
 _HINTS = (CONSTANT_PARAMS, OUTSIDE_PRIVATE_CACHE_PARAMS, UNCACHED_PARAMS)
-_OWN = 2  # number of cache levels private to a core
 _REPORT = (
     'this is a defect; please report the program, which exe.show("programs") prints; '
     'options={"disabled_strategies": [...]} disables rules'
@@ -49,7 +48,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Schedule all tensor programs except pure views and those already scheduled."""
     functions = dict(module.functions)
     constant = constant_positions(module)
-    without = caches_without_constants(module, ctx.target)
+    without, own = caches_without_constants(module, ctx.target), ctx.target.private_caches
     pending: dict[str, ir.PrimFunc] = {}
     for name, func in module.functions.items():
         if not isinstance(func, ir.PrimFunc) or func.attrs.get(IS_VIEW):
@@ -59,7 +58,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         if constant.get(name):
             positions = tuple(sorted(constant[name]))
             hints: dict[str, object] = {CONSTANT_PARAMS: positions}
-            hints[OUTSIDE_PRIVATE_CACHE_PARAMS] = positions if without >= _OWN else ()
+            hints[OUTSIDE_PRIVATE_CACHE_PARAMS] = positions if without >= own else ()
             hints[UNCACHED_PARAMS] = positions if without >= max(1, len(ctx.target.caches)) else ()
             func = func.replace(attrs={**func.attrs, **hints})
         pending[name] = func

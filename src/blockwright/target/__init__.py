@@ -9,13 +9,14 @@ Nothing here loads the code generator's library, except `host_cpu_name` when it 
 from blockwright.target.core import Core, core_of
 from blockwright.target.gpu import Multiprocessors
 from blockwright.target.host import host_cpu_name
-from blockwright.target.isa import VectorISA
+from blockwright.target.isa import GATHER_STRIDE, VectorISA
 from blockwright.target.memory import Cache, MemorySpace
 from blockwright.target.scopes import ExecutionScope, LaunchLimits, MemoryScope
 from blockwright.target.target import Target, last_cache_bytes, target_names
 from blockwright.target.units import ComputeUnit
 
 __all__ = [
+    "GATHER_STRIDE",
     "Cache",
     "ComputeUnit",
     "Core",

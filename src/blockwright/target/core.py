@@ -18,16 +18,38 @@ class Core(msgspec.Struct, frozen=True):
 
     Attributes:
         arithmetic: vector instructions (FMA, addition, maximum) started.
+        window_arithmetic: the same, as assumed for sliding windows. For 512-bit vectors it differs
+            from `arithmetic`, although both describe the same units: the tiles that were measured
+            to be fastest for windows are those of two updates per cycle.
         loads, stores: loads and stores started.
         load_bytes, store_bytes: bytes that they move; limits wide vectors.
         issue: instructions of any kind issued.
         latency: from an FMA to a dependent one.
+        division_issue: instructions that could be issued in the time of a division.
+        lone_store_cycles: time to store one element of a vector on its own.
+        copy_cycles: time to copy a vector within the near caches, in a loop over long rows.
         cache_bandwidth: bytes from each cache but L1, nearest first, then from memory.
         dram_bandwidth: bytes from memory, all cores together.
         miss_latency: time per cache line from each of these if no prefetcher fetched it, with
             several misses in flight.
+        next_line_cycles: time that a loop waits for a line of the second-level cache that follows
+            the one before; less than the bandwidth implies, because the loop computes meanwhile.
+        unordered_line_cycles: the same for a line from memory that is not read in order: another
+            task reads its neighbors, or several tiles read parts of it.
+        prefetch_span: bytes of a row up to which the prefetchers keep up with a loop that reads the
+            rows of several taps.
+        prefetch_lag: bytes beyond that which cost a cycle per line.
+        uncached_wait: share of the shorter of computation and traffic that is not hidden by the
+            longer one while data is read from memory for the first time.
+        exposed: the same for data from caches.
+        late_rows: share of the lines that arrive late when a loop reads several rows at a time.
+        skipped_lines: lines that a store skips per step, from which on it waits for each line.
+        reorder_flops: operations of a dense convolution with channels first, whose gathers and
+            scattered results cost as much time as copying one byte to another layout.
         parallel_launch_cycles: time to start and join the threads of a parallel loop.
         task_dispatch_cycles: time to hand out one task of a parallel loop.
+        task_start_cycles: time by which a task of a convolution or window exceeds its loops: its
+            first rows and branches miss. Several times `task_dispatch_cycles`, which it includes.
         mispredict_cycles: time lost by a mispredicted loop exit.
         page_bytes: size of a page.
         tlb_entries: pages that the first and the second TLB hold.
@@ -37,26 +59,46 @@ class Core(msgspec.Struct, frozen=True):
     """
 
     arithmetic: float
+    window_arithmetic: float = 2
     loads: float = 2
     stores: float = 1
     issue: float = 4
     load_bytes: float = 64.0
     store_bytes: float = 32.0
     latency: int = 4
+    division_issue: float = 5
+    lone_store_cycles: float = 1.5
+    copy_cycles: float = 3.0
     cache_bandwidth: tuple[float, ...] = (28.0, 21.0, 10.0)
     dram_bandwidth: float = 16.0
     miss_latency: tuple[float, ...] = (4.0, 12.0, 40.0)
+    next_line_cycles: float = 1.5
+    unordered_line_cycles: float = 12.0
+    prefetch_span: int = 2048
+    prefetch_lag: float = 250.0
+    uncached_wait: float = 0.5
+    exposed: float = 0.05
+    late_rows: float = 0.25
+    skipped_lines: float = 2
+    reorder_flops: float = 200.0
     parallel_launch_cycles: int = 8000
     task_dispatch_cycles: int = 60
+    task_start_cycles: int = 4000
     mispredict_cycles: int = 20
     page_bytes: int = 4096
     tlb_entries: tuple[int, int] = (64, 1536)
     tlb_miss_cycles: tuple[int, int] = (7, 30)
     frequency_hz: float = 3.5e9
     source: str = (
-        "issue rates and latencies: Agner Fog, Instruction tables; bandwidths, misses and launch "
-        "costs: chosen so that predictions fit measurements on AVX2 and AVX-512 servers"
+        "issue rates and latencies: Agner Fog, Instruction tables; bandwidths, misses, stalls and "
+        "launch costs: chosen so that predictions fit measurements on AVX2 and AVX-512 servers; "
+        "lone stores, copies, prefetchers, starts of tasks, window updates and layouts: chosen so "
+        "that choices between schedules fit such measurements"
     )
+
+    def strided_line_cycles(self, line: int) -> float:
+        """Time for a line of `line` bytes from the second-level cache that is not prefetched."""
+        return line / self.cache_bandwidth[0] + self.miss_latency[0]
 
     def dram_bandwidth_per_core(self, threads: int) -> float:
         """Bytes per cycle from memory for one of `threads` cores that all read."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from blockwright.target.isa import GATHER_STRIDE
+
 if TYPE_CHECKING:
     from blockwright.target.target import Target
 
@@ -37,9 +39,24 @@ def _machine(target: Target) -> list[str]:
         ("features", " ".join(sorted(target.feature_set))),
         ("vectors", f"{isa.name}: {isa.registers} registers of {isa.bits} bits; masks: {masks}"),
         ("issue", f"{core.issue:g} instructions, {core.arithmetic:g} FMA, {core.loads:g} loads, "
-                  f"{core.stores:g} stores per cycle at {core.frequency_hz / 1e9:g} GHz"),
+                  f"{core.stores:g} stores per cycle at {core.frequency_hz / 1e9:g} GHz; "
+                  f"{core.window_arithmetic:g} updates of windows"),
+        ("latency", f"{core.latency} cycles of an FMA; a division takes "
+                    f"{core.division_issue:g} issue slots"),
+        ("vector moves", f"{core.copy_cycles:g} cycles to copy a vector, "
+                         f"{core.lone_store_cycles:g} to store an element alone; gathers from "
+                         f"strides over {GATHER_STRIDE} elements"),
+        ("lines", f"{core.next_line_cycles:g} cycles for the next line of L2, "
+                  f"{core.unordered_line_cycles:g} for a line of memory out of order"),
+        ("prefetchers", f"follow rows {core.prefetch_span} B apart; beyond, a cycle per line for "
+                        f"{core.prefetch_lag:g} B; {core.late_rows:.0%} of lines late when rows "
+                        f"alternate, all when a store skips {core.skipped_lines:g} lines"),
+        ("not hidden", f"{core.exposed:.0%} of the shorter of work and traffic, "
+                       f"{core.uncached_wait:.0%} for data in no cache"),
+        ("layouts", f"channels first costs a byte copied per {core.reorder_flops:g} operations"),
         ("parallel loop", f"{core.parallel_launch_cycles} cycles to launch, "
-                          f"{core.task_dispatch_cycles} per task"),
+                          f"{core.task_dispatch_cycles} to dispatch a task, "
+                          f"{core.task_start_cycles} to start one of a convolution"),
         ("branches", f"{core.mispredict_cycles} cycles per mispredicted loop exit"),
         ("TLB", f"{core.tlb_entries[0]} and {core.tlb_entries[1]} pages of {core.page_bytes} B; "
                 f"misses {core.tlb_miss_cycles[0]} and {core.tlb_miss_cycles[1]} cycles"),

@@ -246,6 +246,12 @@ class Target:
         """Whether masks on loads and stores are free."""
         return self.isa is not None and self.isa.masked_store_cycles == 0
 
+    @property
+    def private_caches(self) -> int:
+        """Number of cache levels that a core shares with no other core; never all of them."""
+        first, *others = (cache.shared_by for cache in self.caches[:-1] or self.caches)
+        return 1 + sum(number == first for number in others)
+
     def describe(self) -> str:
         """All figures as a table: units, memory, levels, costs, and where they come from."""
         return describe(self)

@@ -21,6 +21,7 @@ from blockwright.codegen.llvm.values import (
 from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build, cast_to
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
+from blockwright.target import GATHER_STRIDE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +124,11 @@ def load(c: ExprEmitter, expr: BufferLoad) -> Value:
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
     if isinstance(flat, E.Ramp) and stride in (1, -1):
         result = _contiguous(c, expr.buffer, flat, type_, mask, reverse=stride == -1)
-    elif isinstance(flat, E.Ramp) and stride is not None and 2 <= stride <= _NEAR < dtype.lanes:
+    elif (
+        isinstance(flat, E.Ramp)
+        and stride is not None
+        and 2 <= stride <= GATHER_STRIDE < dtype.lanes
+    ):
         result = _every(c, expr.buffer, flat, stride, type_, mask)
     else:
         _whole_elements(expr.buffer)
@@ -143,9 +148,6 @@ def _guarded_load(c: ExprEmitter, buffer: Buffer, flat: Expr, type_: str, mask: 
 
     wanted = _any(c.e, mask)
     return c.e.choose(wanted, read, lambda: Value(type_, "zeroinitializer"))
-
-
-_NEAR = 4  # largest stride at which this many contiguous loads and shuffles beat a gather
 
 
 def _every(

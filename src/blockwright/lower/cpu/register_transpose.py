@@ -57,6 +57,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import Analysed, Instantiate, Statements, sequence
+from blockwright.target import GATHER_STRIDE
 
 LARGEST = 16
 """Largest number of rows in a tile; more rows leave no registers for the transpose."""
@@ -64,10 +65,6 @@ LARGEST = 16
 _MOST_NAMED = 160
 """Limit on nested let variables per loop: two tiles of 16 rows fill the registers of any processor.
 Further tiles are transposed into local buffers."""
-
-NEAR = 4
-"""Largest stride, in elements, of gathers that are kept: code generation turns them into contiguous
-loads and shuffles, which cost as little as a transpose."""
 
 
 @lowering_pass
@@ -113,8 +110,8 @@ def _moves_by_one(index: Expr, var: Var, analyzer: Analyzer) -> bool:
     if not isinstance(index, Ramp) or uses_var(index.stride, var):
         return False
     stride = const_int(index.stride)
-    if stride is not None and abs(stride) <= NEAR:
-        return False
+    if stride is not None and abs(stride) <= GATHER_STRIDE:
+        return False  # code generation emits loads and shuffles, as cheap as a transpose
     after = substitute(index.base, {var: add(var, const(1, var.dtype))})
     return is_const_int(analyzer.simplify(sub(after, index.base)), 1)
 

@@ -16,11 +16,11 @@ Decisions are made for regions: operators connected by tensors stored channels-l
 
     bytes    = bytes that the layout changes of the region read and write,
     were     = bytes that the model's own layout changes between its operators did before,
-    profit   = FLOP / 200 + bytes of the result, of dense convolutions,
+    profit   = FLOP / `Core.reorder_flops` + bytes of the result, of dense convolutions,
 
 a region is converted if bytes < were + profit, or if both sides are 0. Profits are in bytes moved:
 on channels-first data a dense convolution gathers its operand and scatters its result, which was
-measured to cost as much as copying one byte per 200 operations and one per byte of the result.
+measured to cost as much as copying one byte per so many operations and one per byte of the result.
 Depthwise convolutions and pools are as fast in either layout and follow their neighbors.
 Symbolic sizes count as 128, or the nearest size allowed.
 """
@@ -36,6 +36,7 @@ from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.layout.layout_regions import Region, describe, is_worth_it
 from blockwright.passes.layout.layout_trial import Trial
 from blockwright.passes.rewrite import map_graph_functions
+from blockwright.target import Target
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -45,12 +46,12 @@ class Decision(msgspec.Struct, frozen=True):
     rejected: Sequence[Region]
 
 
-def decide(function: ir.GraphFunction) -> Decision:
+def decide(function: ir.GraphFunction, target: Target) -> Decision:
     """Convert everything, then repeat without the regions that do not pay until all others do."""
     plain: set[ir.GraphVar] = set()
     rejected: list[Region] = []
     while True:
-        trial = Trial(function, plain)
+        trial = Trial(function, plain, target.core.reorder_flops)
         trial.run()
         losing = [region for region in trial.regions() if not is_worth_it(region)]
         if not losing:
@@ -64,7 +65,7 @@ def channels_last(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Store tensors channels-last where it pays; record the decisions in `ctx.decisions`."""
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
-        decision = decide(function)
+        decision = decide(function, ctx.target)
         regions = decision.trial.regions()
         lines = [f"{name}: {describe(r, True)}" for r in regions if r.profit or r.moved or r.were]
         lines += [f"{name}: {describe(r, False)}" for r in decision.rejected]

@@ -12,7 +12,6 @@ from blockwright.graph import symbol_ranges
 from blockwright.passes.layout.layout_rules import attributes
 
 _TYPICAL = 128  # assumed value of a symbolic size
-_FLOP_PER_BYTE = 200  # see `channels_last`
 
 
 class LayoutChange(msgspec.Struct, frozen=True):
@@ -80,10 +79,13 @@ def size_text(count: int) -> str:
 
 
 class TypicalSizes:
-    """Evaluates sizes of a function with typical values for its symbols."""
+    """Evaluates sizes of a function with typical values for its symbols.
 
-    def __init__(self, function: ir.GraphFunction) -> None:
-        self.attrs = function.attrs
+    Arguments: `reorder_flops` is the figure of the target's core.
+    """
+
+    def __init__(self, function: ir.GraphFunction, reorder_flops: float) -> None:
+        self.attrs, self.reorder_flops = function.attrs, reorder_flops
 
     def number(self, dims: tuple[ir.Expr, ...]) -> int:
         """Number of elements of a shape."""
@@ -119,5 +121,5 @@ class TypicalSizes:
                 where, letter = (data, "I") if transposed else (out, "O")
                 taps = tuple(d for k, d in zip(layout, weight, strict=True) if k != letter)
                 flop = 2 * self.number(where.shape or ()) * self.number(taps)
-                return flop // _FLOP_PER_BYTE + self.bytes(out)
+                return int(flop // self.reorder_flops) + self.bytes(out)
         return 0

@@ -27,12 +27,17 @@ from blockwright.passes.rewrite import flat_function, used_vars
 
 
 class Trial:
-    """Rewrites a function; operators whose results are in `plain` stay as written."""
+    """Rewrites a function; operators whose results are in `plain` stay as written.
 
-    def __init__(self, function: ir.GraphFunction, plain: set[ir.GraphVar]) -> None:
+    Arguments: `reorder_flops` is the figure of the target's core.
+    """
+
+    def __init__(
+        self, function: ir.GraphFunction, plain: set[ir.GraphVar], reorder_flops: float
+    ) -> None:
         self.function, self.plain = function, plain
         self.analyzer = function_analyzer(function)
-        self.sizes = TypicalSizes(function)
+        self.sizes = TypicalSizes(function, reorder_flops)
         self.bindings: list[ir.Binding] = []
         self.last: dict[ir.GraphExpr, ir.GraphExpr] = {}
         self.waiting: set[ir.GraphVar] = set()  # exist only channels-last so far

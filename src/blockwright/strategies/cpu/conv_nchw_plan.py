@@ -20,15 +20,10 @@ from blockwright.strategies.match.planes import Planes
 from blockwright.strategies.strategy import Plan
 from blockwright.target import Target
 
-_SCATTER = 1.5  # cycles per element of a result that is stored alone
-_FAR = 6.0  # cycles per cache line that is not next to the one before
-_COPY = 3.0  # cycles per vector of contiguous elements in a task's copy
-_TASK = 4000  # cycles to start a task
 _UNEVEN = 0.25  # share of a task by which the last thread finishes after the others
 # largest ratio to the GEMM strategy's time at which this strategy is chosen: its tasks are few and
 # long
 _BETTER = 0.97
-_BITS_PER_CYCLE = 512  # bits multiplied per cycle: two units of 256 bits, or one of 512
 _TILES = 8  # register tiles that alternative plans use
 
 
@@ -52,7 +47,7 @@ class ConvNchwPlan(Plan, frozen=True):
 
 def pays(target: Target, block: ir.Block, roles: Planes) -> bool:
     """Whether this strategy is cheaper per result than a GEMM over pixels with scattered stores."""
-    bits = _bits(block)
+    core, bits = target.core, _bits(block)
     depth = extent_of(block, roles.depth) or 1
     filters, line = (extent_of(block, part) for part in (roles.filters, roles.pixels))
     rows = extent_of(block, (*roles.outer, *roles.pixels))
@@ -60,15 +55,21 @@ def pays(target: Target, block: ir.Block, roles: Planes) -> bool:
     here = predicted_share(target, tile, filters, line, anywhere=roles.slides, short_end=True)
     copied = 0.0  # cycles per result for gathering its operands
     if roles.step > 1:
-        copied = depth / (filters or 1) * roles.step * _COPY / tile.lanes
+        copied = depth / (filters or 1) * roles.step * core.copy_cycles / tile.lanes
     tile = choose_register_tile(target, rows, filters, bits)
     there = predicted_share(target, tile, rows, filters)
-    steps = depth * bits / _BITS_PER_CYCLE
+    steps = depth / _products_per_cycle(target, bits)
     lines = _cache_lines(target, block, roles)
     if lines * target.cache(1).line * 2 <= target.cache(1).size:
         lines = 0.0  # the data stays in the first-level cache
-    scattered = _SCATTER + lines * _FAR / (tile.rows * tile.columns)
+    fetched = lines * core.strided_line_cycles(target.cache(1).line)
+    scattered = core.lone_store_cycles + fetched / (tile.rows * tile.columns)
     return steps / here + copied < _BETTER * (steps / there + scattered)
+
+
+def _products_per_cycle(target: Target, bits: int) -> float:
+    """Elements multiplied per cycle at the FMA peak."""
+    return target.vector_bits * target.core.arithmetic / bits
 
 
 def _cache_lines(target: Target, block: ir.Block, roles: Planes) -> float:
@@ -110,7 +111,7 @@ def _candidates(
 
     `slower`: the time of an update, relative to that in the fastest tile.
     """
-    bits = _bits(block)
+    core, bits = target.core, _bits(block)
     filters = math.ceil((extent_of(block, roles.filters) or 1) / tile.rows)
     pixels = math.ceil((extent_of(block, roles.pixels) or 1) / tile.columns)
     count, others = pixels, extent_of(block, (*roles.batch, *roles.outer)) or 1
@@ -119,7 +120,7 @@ def _candidates(
         count = extent_of(block, [lines]) or 1
         others //= count
     depth = extent_of(block, roles.depth) or 1
-    work = slower * tile.rows * tile.columns * depth * bits / _BITS_PER_CYCLE
+    work = slower * tile.rows * tile.columns * depth / _products_per_cycle(target, bits)
     work *= 1 if lines is None else pixels
     room = target.cache(2).size // 2 * 8 // bits
     result: dict[ConvNchwPlan, float] = {}
@@ -129,7 +130,8 @@ def _candidates(
             break
         for group in _sizes(filters):
             tasks = others * math.ceil(count / steps) * math.ceil(filters / group)
-            each = steps * group * work + copied / tile.lanes * roles.step * _COPY + _TASK
+            each = steps * group * work + copied / tile.lanes * roles.step * core.copy_cycles
+            each += core.task_start_cycles
             plan = ConvNchwPlan(tile, steps, group, target.vector_bits)
             result[plan] = each * (math.ceil(tasks / target.num_threads) + _UNEVEN)
     return result

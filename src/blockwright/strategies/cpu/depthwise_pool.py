@@ -48,10 +48,10 @@ from blockwright.strategies.match.blocks import (
     position_of,
     stride,
 )
-from blockwright.strategies.match.sliding_window import NEAR, Sliding, shape_of, sliding_of
+from blockwright.strategies.match.sliding_window import Sliding, shape_of, sliding_of
 from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
-from blockwright.target import Target
+from blockwright.target import GATHER_STRIDE, Target
 
 
 def why_not(func: ir.PrimFunc, target: Target) -> str:
@@ -268,7 +268,7 @@ def _spread_transposed(sch: Schedule, before: list[BlockRV], target: Target) -> 
         if last is None or not is_copy(block):
             continue
         (load,) = ir.collect(block.body, ir.BufferLoad)
-        if stride(address_of(load, block), last) > NEAR:
+        if stride(address_of(load, block), last) > GATHER_STRIDE:
             spread(sch, [handle], target)
             result.append(handle)
     return result

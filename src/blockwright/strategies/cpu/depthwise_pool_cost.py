@@ -10,23 +10,14 @@ from typing import Literal
 import msgspec
 
 from blockwright.strategies.cpu.register_tiling import min_width
-from blockwright.target import Target
+from blockwright.target import Core, Target
 
-_UPDATES_PER_CYCLE = 2
-_LOADS_PER_CYCLE = 2
-_ISSUE_PER_CYCLE = 4
-_CHAINS = 8  # updates in flight that hide their latency
+_SUMS = 8  # most sums of a tile of one column or one vector: they hide the latency of updates
 _LOADED = 4  # registers for weights and data in a tile of all vectors
 WRITTEN_OUT = 200  # largest number of updates per tile that are unrolled
 _LONG = 32  # updates per sum from which several sums at once pay
-_TASK = 4000  # cycles to start a task
 _EMPTY = 1.15  # largest ratio of padded lanes with whole vectors to those with half vectors
-_COPY = 6.0  # cycles per vector of a task's own copy: load, store, loop overhead
-_NEXT, _FAR = 1.5, 6.0  # cycles per line from the second-level cache: contiguous, or strided
-_IN_ORDER = 2048  # bytes of a row that a tile may span without losing the hardware prefetches
-_IN_TIME = 250  # bytes beyond that which cost a cycle per line
-_APART = 12.0  # cycles per line from memory whose neighbors another task reads
-_SPLIT = 12.0  # cycles per line from memory that several tiles read in parts
+_SHORT_COPY = 2  # time of a copy in loops over few vectors, with a border, relative to long rows
 _ROWS, _GROUPS, _WIDTH = 64, 16, 64  # sizes assumed for unknown rows, groups and width
 
 
@@ -147,7 +138,7 @@ def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
     """Tiles that fit the register file, widest first."""
     lanes = _lanes(target, shape, bits)
     result: list[WindowTile] = []
-    for columns in range(1, 1 + min(shape.columns or _CHAINS, _CHAINS)):
+    for columns in range(1, 1 + min(shape.columns or _SUMS, _SUMS)):
         if columns > 1 and (
             _registers(shape, columns) > target.vector_registers
             or columns * (shape.taps or 1) > WRITTEN_OUT
@@ -155,8 +146,8 @@ def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
             break
         vectors = 1
         if shape.taps is None or shape.taps >= _LONG:
-            groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
-            vectors = min(max(1, _CHAINS // columns), groups)
+            groups = _SUMS if shape.vector is None else math.ceil(shape.vector / lanes)
+            vectors = min(max(1, _SUMS // columns), groups)
         updates = None if shape.taps is None else shape.taps * columns * vectors
         written_out = updates is not None and updates <= WRITTEN_OUT
         result.append(WindowTile(columns, vectors, lanes, written_out))
@@ -170,10 +161,10 @@ def _long_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTi
 
     Adjacent results use a row of the data one after another; weights are loaded for each tap.
     """
-    groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
+    groups = _SUMS if shape.vector is None else math.ceil(shape.vector / lanes)
     result: list[WindowTile] = []
-    for columns in range(2, 1 + min(shape.columns or _CHAINS, _CHAINS)):
-        vectors = min(_CHAINS // columns, groups)
+    for columns in range(2, 1 + min(shape.columns or _SUMS, _SUMS)):
+        vectors = min(_SUMS // columns, groups)
         sums = columns * vectors
         if 2 * sums - vectors + 2 <= target.vector_registers and (
             sums * shape.along <= WRITTEN_OUT < sums * (shape.taps or 0)
@@ -239,14 +230,12 @@ def _registers(shape: WindowShape, columns: int) -> int:
     return columns + (shape.along if shape.weighted else 0) + alive
 
 
-def _cycles(shape: WindowShape, columns: int) -> float:
+def _cycles(core: Core, shape: WindowShape, columns: int) -> float:
     """Cycles of a tile of one vector with all data in the first-level cache."""
     others = (shape.taps or 9) / shape.along
     updates = columns * shape.along
     loads = _places(shape, columns) + (shape.along if shape.weighted else 0)
-    step = max(
-        updates / _UPDATES_PER_CYCLE, loads / _LOADS_PER_CYCLE, (updates + loads) / _ISSUE_PER_CYCLE
-    )
+    step = max(updates / core.window_arithmetic, loads / core.loads, (updates + loads) / core.issue)
     return others * step + 1
 
 
@@ -266,7 +255,7 @@ def window_time(
 ) -> float:
     """Estimated cycles of the busiest thread."""
     rounds = math.ceil(_tasks(shape, tile, blocks) / target.num_threads)
-    return rounds * (_cycles_of_task(target, shape, tile, blocks) + _TASK)
+    return rounds * (_cycles_of_task(target, shape, tile, blocks) + target.core.task_start_cycles)
 
 
 def _tasks(shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> int:
@@ -284,11 +273,13 @@ def _cycles_of_task(
     else:
         tiles *= blocks.rows
     time = tiles * (
-        _cycles(shape, tile.columns) * tile.vectors + _misses(target, shape, tile, blocks)
+        _cycles(target.core, shape, tile.columns) * tile.vectors
+        + _misses(target, shape, tile, blocks)
     )
     if blocks.copied:
+        copied = _SHORT_COPY * target.core.copy_cycles
         read = (blocks.rows - 1) * shape.row_step + shape.row_reach
-        time += read * (shape.width or _WIDTH) * blocks.groups * tile.vectors * _COPY
+        time += read * (shape.width or _WIDTH) * blocks.groups * tile.vectors * copied
     return time
 
 
@@ -300,7 +291,7 @@ def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: Window
     them all, and a tile may even evict its own lines. Data from memory arrives in time when it is
     read in order, which wide tiles and single channels do not do.
     """
-    cache = target.cache(1)
+    cache, core = target.cache(1), target.core
     sets = max(1, cache.size // (cache.ways * cache.line))
     taps = shape.taps or 9
     places = _places(shape, tile.columns)
@@ -313,21 +304,22 @@ def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: Window
     near = whole or blocks.copied
     shared = 1 if near else shared
     room = cache.ways * sets // shared * min(wide, shared)
-    lost = lines * max(0.0, 1 - room / alive) * (_NEXT if near else _FAR)
+    lost = lines * max(0.0, 1 - room / alive)
+    lost *= core.next_line_cycles if near else core.strided_line_cycles(cache.line)
     together = blocks.groups * (lines + weights + tile.columns * tile.vectors)
     if together > cache.size // cache.line:
-        lost += weights * _NEXT
+        lost += weights * core.next_line_cycles
     if shape.groups_move or not shape.large(_last_level(target)):
         return lost
     fresh = tile.columns * shape.step * shape.row_step * tile.vectors
     if blocks.groups < _groups(shape, tile):
-        return lost + fresh * _APART / wide
+        return lost + fresh * core.unordered_line_cycles / wide
     if blocks.ahead:
         return lost
     if _groups(shape, tile) > 1:
-        lost += fresh * _SPLIT
+        lost += fresh * core.unordered_line_cycles
     spread = 0 if blocks.copied or blocks.groups == 1 else places * shape.pitch
-    return lost + fresh * max(0, spread - _IN_ORDER) / _IN_TIME
+    return lost + fresh * max(0, spread - core.prefetch_span) / core.prefetch_lag
 
 
 def _last_level(target: Target) -> int:

@@ -59,7 +59,8 @@ class FallbackPlan(Plan, frozen=True):
         dot_rows: rows of a tile of dot products.
         dot_columns: its columns, for each block.
         few_tasks: tasks below which tasks are shared out differently, to keep all threads busy.
-        copy_far: whether vectors that are pages apart are copied before they are used repeatedly.
+        far_stride: bytes from one reduction step to the next from which vectors are copied before
+            they are used repeatedly; None: never.
         spread, lanes: tasks and vectors of spatial blocks, and of reductions.
     """
 
@@ -69,7 +70,7 @@ class FallbackPlan(Plan, frozen=True):
     dot_rows: int
     dot_columns: tuple[int, ...]
     few_tasks: int
-    copy_far: bool
+    far_stride: int | None
     spread: SpreadPlan
     lanes: LanesPlan
 
@@ -80,11 +81,11 @@ def plans(func: ir.PrimFunc, target: Target) -> Iterator[FallbackPlan]:
     best = FallbackPlan(
         ways=tuple(_ways(block, target) for block in blocks),
         registers=target.vector_registers,
-        tile_rows=_TALL,
+        tile_rows=_tile_rows(target),
         dot_rows=_DOT_ROWS,
         dot_columns=tuple(_dot_columns(block, target) for block in blocks),
         few_tasks=_TASKS * target.num_threads,
-        copy_far=True,
+        far_stride=target.core.page_bytes,  # such vectors share few cache sets and no page
         spread=spread_plan(target),
         lanes=lanes_plan(target),
     )
@@ -103,7 +104,7 @@ def _others(best: FallbackPlan) -> Iterator[FallbackPlan]:
         yield change(best, dot_rows=rows)
     yield change(best, registers=best.registers // 2)
     yield change(best, few_tasks=1)
-    yield change(best, copy_far=False)
+    yield change(best, far_stride=None)
     for spread in other_spreads(best.spread):
         yield change(best, spread=spread)
     for lanes in other_lanes(best.lanes):
@@ -208,7 +209,7 @@ def _tile(sch: Schedule, handle: BlockRV, of: _Block) -> None:
         inner = [row, *inner]
     tasks, serial = [*others, chunk], [] if rows is None else [rows]
     many = rows is not None and (extent(sch, rows) or _MANY) >= _MANY
-    far = _far_vectors(block, axis) if many and of.plan.copy_far else []
+    far = _far_vectors(block, axis, of.plan.far_stride) if many else []
     if rows is not None and not far and _few(sch, tasks, of.plan):
         tasks, serial = [*others, rows], [chunk]
     sch.reorder(*tasks, *serial, *reducing, *inner)
@@ -241,12 +242,12 @@ def _few(sch: Schedule, loops: list[LoopRV], plan: FallbackPlan) -> bool:
 
 
 _MANY = 4  # tiles that read the same vectors, from which copying these vectors pays
-# Bytes of a page. Strides of this size map to few cache sets, and each touches another page.
-_PAGE = 4096
 
 
-def _far_vectors(block: ir.Block, axis: VectorAxis) -> list[ir.Buffer]:
-    """Buffers read in vectors whose reduction stride is a page or more."""
+def _far_vectors(block: ir.Block, axis: VectorAxis, far: int | None) -> list[ir.Buffer]:
+    """Buffers read in vectors whose reduction stride is at least `far` bytes; None: none."""
+    if far is None:
+        return []
     result: dict[ir.Buffer, None] = {}
     for load in ir.collect(block.body, ir.BufferLoad):
         if load.buffer is block.writes[0].buffer or not load.indices:
@@ -257,7 +258,7 @@ def _far_vectors(block: ir.Block, axis: VectorAxis) -> list[ir.Buffer]:
             for it in block.iter_vars
             if it.iter_type is ir.IterType.REDUCE
         ]
-        if stride(address, axis.it) == 1 and any(_PAGE <= s < math.inf for s in steps):
+        if stride(address, axis.it) == 1 and any(far <= s < math.inf for s in steps):
             result[load.buffer] = None
     return list(result)
 
@@ -278,7 +279,13 @@ def _sums_and_copy(sch: Schedule, handle: BlockRV) -> BlockRV:
     return out
 
 
-_TALL = 6  # rows of a tile: lines of one cache set that any cache holds, with ways to spare
+_TALL = 6  # most rows of a tile; more gain little where nothing is packed
+_SPARE = 2  # ways of a cache set that are left to other data than the rows of a tile
+
+
+def _tile_rows(target: Target) -> int:
+    """Most rows of a register tile: lines that one set of the first-level cache holds."""
+    return max(1, min(_TALL, target.cache(1).ways - _SPARE))
 
 
 def _register_tile(

@@ -15,12 +15,12 @@ import msgspec
 
 from blockwright import ir
 from blockwright.ir.annotations import LOOP_PARTITION
-from blockwright.lower.cpu.register_transpose import NEAR
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, bound_iterators
 from blockwright.strategies.cpu.spread_plan import SpreadPlan
 from blockwright.strategies.cpu.vector_loops import lanes_in
 from blockwright.strategies.match.blocks import address_of, extent_of, linear_groups, stride
+from blockwright.target import GATHER_STRIDE
 
 
 class _Roles(msgspec.Struct, frozen=True, eq=False):
@@ -126,7 +126,7 @@ def _read_along(address: ir.Expr, block: ir.Block, axes: list[int]) -> int | Non
     """The axis along which a load is contiguous, if its stride along the last axis is large."""
     if not ir.uses_var(address, block.iter_vars[axes[-1]].var):
         return None
-    if stride(address, block.iter_vars[axes[-1]]) <= NEAR:
+    if stride(address, block.iter_vars[axes[-1]]) <= GATHER_STRIDE:
         return None
     return next((p for p in axes[:-1] if stride(address, block.iter_vars[p]) == 1), None)
 

@@ -1,6 +1,7 @@
 """Analytic cost model of Winograd convolution: cycles, and the best group size of tiles.
 
-It counts cycles of one core: multiplications at the FMA rate, transforms by their vector
+The direct method is a matrix product, which the cost model predicts. Of the algorithm it counts
+cycles of one core: products at the rate of their register tiles, transforms by their vector
 instructions, and memory traffic where arithmetic does not hide it. Tiles are processed in groups
 whose transforms stay in the second-level cache; filters are then read once per group. Where filters
 are large and tiles few, all tiles are one group, and each step of the algorithm is a separate pass.
@@ -17,12 +18,11 @@ import msgspec
 
 from blockwright.ops.winograd import TAPS
 from blockwright.ops.winograd_transforms import operations, transforms
-from blockwright.strategies.cpu.register_tiling import choose_register_tile
+from blockwright.strategies.cpu.gemm_cost import GemmShape, plan_seconds
+from blockwright.strategies.cpu.gemm_start_plans import start_plans
+from blockwright.strategies.cpu.register_tiling import choose_register_tile, predicted_share
 from blockwright.target import Target
 
-_EFFICIENCY = 0.93  # share of the FMA peak that a product in register tiles reaches
-# share of the shorter of arithmetic and filter traffic that is not hidden, for uncached filters
-_WAITED = 0.5
 _A_FEW = 4  # images assumed for a batch of unknown size
 
 
@@ -75,7 +75,7 @@ def ranked_groupings(target: Target, conv: Convolution, m: int) -> list[Grouping
             products = _products(target, conv, m, group)
             each = max(products, filters) + _transforms(target, conv, m, group)
             if size > target.caches[-1].size // 3:
-                each += _WAITED * min(products, filters)
+                each += target.core.uncached_wait * min(products, filters)
             cycles = tasks * each + target.core.parallel_launch_cycles
             result.append(Grouping(group, cycles))
     return sorted(result, key=lambda way: way.cycles)
@@ -88,14 +88,15 @@ def best_grouping(target: Target, conv: Convolution, m: int) -> Grouping:
 
 
 def direct_cycles(target: Target, conv: Convolution) -> float:
-    """Estimated cycles of the direct method."""
-    vectors = math.ceil(conv.filters / _lanes(target, conv))
-    pixels = conv.images * conv.height * conv.width
-    steps = pixels * TAPS**2 * conv.channels * vectors
-    weights = TAPS**2 * conv.channels * conv.filters * conv.bits // 8
-    cycles = steps / target.core.arithmetic / _EFFICIENCY
-    fetched = _filters(target, conv, weights)
-    return max(cycles, fetched) / target.num_threads + target.core.parallel_launch_cycles
+    """Estimated cycles of the direct method: a product of pixels and filters."""
+    size, pixels = conv.bits // 8, conv.images * conv.height * conv.width
+    step = conv.channels * size
+    product = GemmShape(
+        1, pixels, conv.filters, TAPS**2 * conv.channels, step, size, conv.bits, conv.uncached
+    )
+    tile = choose_register_tile(target, pixels, conv.filters, conv.bits, step)
+    plan = start_plans(target, product, tile)[0]
+    return plan_seconds(target, product, tile, plan) * target.core.frequency_hz
 
 
 def _groups(conv: Convolution, m: int) -> list[int]:
@@ -121,10 +122,8 @@ def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
 
 def _products(target: Target, conv: Convolution, m: int, tiles: int) -> float:
     tile = choose_register_tile(target, tiles, conv.filters, conv.bits)
-    rows = math.ceil(tiles / tile.rows) * tile.rows
-    columns = math.ceil(conv.filters / tile.columns) * tile.columns / tile.lanes
-    steps = (m + TAPS - 1) ** 2 * rows * conv.channels * columns
-    return steps / target.core.arithmetic / _EFFICIENCY
+    steps = (m + TAPS - 1) ** 2 * tiles * conv.channels * conv.filters / tile.lanes
+    return steps / target.core.arithmetic / predicted_share(target, tile, tiles, conv.filters)
 
 
 def _transforms(target: Target, conv: Convolution, m: int, tiles: int) -> float:

@@ -13,8 +13,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-
-APART = 4  # largest stride of the data, in elements, between adjacent results
+from blockwright.target import GATHER_STRIDE
 
 
 class Planes(msgspec.Struct, frozen=True, eq=False):
@@ -68,10 +67,10 @@ def planes_of(block: ir.Block) -> Planes | str:
     result = address_of(ir.BufferLoad(store.buffer, store.indices), block)
     *outer, last = facts.m
     step = stride(source, block.iter_vars[last])
-    if stride(result, block.iter_vars[last]) != 1 or not 1 <= step <= APART:
+    if stride(result, block.iter_vars[last]) != 1 or not 1 <= step <= GATHER_STRIDE:
         return (
             "no axis is contiguous in the result and nearly contiguous in its data: at most "
-            f"{APART} elements apart"
+            f"{GATHER_STRIDE} elements apart"
         )
     slides = step == 1 and facts.a in windowed(block)
     pixels = (last,)

@@ -11,8 +11,7 @@ from blockwright.analysis import NoReduction, find_reduction
 from blockwright.arith import simplify
 from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape
 from blockwright.strategies.match.blocks import address_of, extent_of, stride
-
-NEAR = 4  # largest element stride between lanes that a few loads and shuffles still serve
+from blockwright.target import GATHER_STRIDE
 
 
 class Sliding(msgspec.Struct, frozen=True, eq=False):
@@ -102,7 +101,7 @@ def _vector(
     source = address_of(data, block)
     for position in reversed(spatial):
         it = block.iter_vars[position]
-        if stride(result, it) == 1 and 1 <= stride(source, it) <= NEAR:
+        if stride(result, it) == 1 and 1 <= stride(source, it) <= GATHER_STRIDE:
             return position
     return None
 
