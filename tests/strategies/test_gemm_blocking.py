@@ -28,6 +28,11 @@ def product(m: int, n: int, k: int) -> GemmShape:
     return GemmShape(1, m, n, k, 4 * k, 4)
 
 
+def narrow(shape: GemmShape) -> GemmShape:
+    """The same product with half-precision weights, without an instruction that takes them."""
+    return msgspec.structs.replace(shape, b_bits=16)
+
+
 def program(m: int | ir.Var, n: int, k: int) -> ir.PrimFunc:
     p = Program("product")
     rows, columns, depth = (
@@ -336,6 +341,29 @@ def test_tasks_may_be_cut_unevenly(
     result = checks.taken_by("gemm", func)
     assert "outer_product" in str(result.trace.as_python())
     assert_same_meaning(func, result.func)
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
+def test_widening_favors_fewer_vectors_per_row(name: str) -> None:
+    """Each vector of B costs an instruction of an arithmetic unit more, which more rows share."""
+    target = Target(name, num_threads=1)
+    for m, n, k in SHAPES:
+        wide = product(m, n, k)
+        tile, narrow_tile = (gemm_tile(target, s) for s in (wide, narrow(wide)))
+        assert narrow_tile.vectors <= tile.vectors
+    fast, narrow_fast = (
+        gemm_tile(target, s) for s in (product(128, 768, 768), narrow(product(128, 768, 768)))
+    )
+    assert narrow_fast.rows > fast.rows
+
+
+def test_widening_takes_time() -> None:
+    """The prediction counts it where B comes from a near cache, as in a small product."""
+    wide = product(48, 64, 512)
+    tile = gemm_tile(ONE, narrow(wide))
+    plan = gemm_blocking(ONE, wide, tile)
+    both = [plan_seconds(ONE, s, tile, plan) for s in (wide, narrow(wide))]
+    assert 1.05 < both[1] / both[0] < 1.3
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

@@ -66,14 +66,21 @@ def _tiles_within(target: Target, product: GemmShape) -> list[RegisterTile]:
     assert product.m is not None
     step = max(1, product.m_stride)
     limit = min(16, product.m)
-    return register_tiles(target, product.m, product.n, product.bits, step, limit)
+    return register_tiles(target, product.m, product.n, product.bits, step, limit, product.b_bits)
 
 
 def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
     """The register tile for a symbolic m, and other tiles for some of its values."""
     step = max(1, product.m_stride)
     return row_tiles(
-        target, product.min_m, product.n, product.bits, step, product.uncached, product.m_multiple
+        target,
+        product.min_m,
+        product.n,
+        product.bits,
+        step,
+        product.uncached,
+        product.m_multiple,
+        product.b_bits,
     )
 
 

@@ -29,6 +29,8 @@ class GemmShape(msgspec.Struct, frozen=True):
             micro-kernel.
         m_stride, k_stride: strides of A along m and k, in bytes.
         bits: of an accumulator, and of the group of elements that one lane multiplies per step.
+        b_bits: of such a group in the panels of B. Fewer than `bits` if its elements are widened
+            when they are loaded.
         uncached: whether B is in no cache at entry.
         outside_private_cache: whether B is in no private cache (L1, L2) at entry.
         packed: whether B is packed into panels at every call; otherwise it is packed already.
@@ -42,11 +44,17 @@ class GemmShape(msgspec.Struct, frozen=True):
     m_stride: int
     k_stride: int
     bits: int = 32
+    b_bits: int = 32
     uncached: bool = False
     outside_private_cache: bool = False
     packed: bool = False
     min_m: int = 1
     m_multiple: int = 1
+
+    @property
+    def widened(self) -> bool:
+        """Whether elements of B are widened when they are loaded."""
+        return self.b_bits < self.bits
 
 
 class GemmBlocking(msgspec.Struct, frozen=True):
@@ -107,7 +115,7 @@ class _Operand(msgspec.Struct):
 
 def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking) -> LoopNode:
     """The loop nest that the strategy builds for a plan, without packing B."""
-    size = product.bits // 8
+    size, b_size = product.bits // 8, product.b_bits // 8
     depth = product.k or UNKNOWN_EXTENT
     row_tiles, panels = tiles_of(product, tile)
     m = _Axis(LoopNode(row_tiles / plan.row_tiles, "parallel"), LoopNode(plan.row_tiles))
@@ -116,7 +124,8 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
     pieces = math.ceil(depth / plan.depth) if plan.depth else 1
     piece, step = LoopNode(pieces), LoopNode(depth / pieces)
     panel, rows = tile.columns * size, row_tiles * tile.rows
-    width, count = panels * panel, batch.count
+    b_panel = tile.columns * b_size
+    width, b_width, count = panels * panel, panels * b_panel, batch.count
     a = _Operand(
         BufferNode("A", depth * rows * size * count),
         {
@@ -129,10 +138,15 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
         0,
     )
     b = _Operand(
-        BufferNode("B", depth * width * count, uncached=product.uncached),
-        {batch: depth * width, **n.moves(depth * panel), piece: step.count * panel, step: panel},
+        BufferNode("B", depth * b_width * count, uncached=product.uncached),
+        {
+            batch: depth * b_width,
+            **n.moves(depth * b_panel),
+            piece: step.count * b_panel,
+            step: b_panel,
+        },
         0,
-        size,
+        b_size,
     )
     c = _Operand(
         BufferNode("C", rows * width * count),
@@ -141,7 +155,11 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
         size,
     )
     sums = _Operand(BufferNode("sums", tile.rows * panel, registers=True), {}, panel, size)
-    step.body = [_each(tile, size, sums, sums, a, b)]
+    if product.widened:
+        wide = _Operand(BufferNode("wide", panel, registers=True), {}, 0, size)
+        step.body = [_each(_row_of(tile), size, wide, b), _each(tile, size, sums, sums, a, wide)]
+    else:
+        step.body = [_each(tile, size, sums, sums, a, b)]
     body: list[LoopNode | StatementNode] = [_each(tile, size, sums), step]
     body.append(_each(tile, size, c, sums, c) if pieces > 1 else _each(tile, size, c, sums))
     first, second = (n, m) if plan.rows_inside else (m, n)
@@ -152,6 +170,10 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
     return batch
 
 
+def _row_of(tile: RegisterTile) -> RegisterTile:
+    return msgspec.structs.replace(tile, rows=1)
+
+
 def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> LoopNode:
     """One statement over all elements of a register tile."""
     row, column = LoopNode(tile.rows, "unrolled"), LoopNode(tile.columns, "lanes")
@@ -159,7 +181,7 @@ def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) ->
     def access(operand: _Operand, is_store: bool) -> AccessNode:
         inside = {row: operand.by_row, column: operand.by_column}
         moves = operand.moves | {loop: step for loop, step in inside.items() if step}
-        return AccessNode(operand.storage, moves, size, stored=is_store)
+        return AccessNode(operand.storage, moves, int(operand.by_column) or size, stored=is_store)
 
     accesses = (access(stored, True), *(access(operand, False) for operand in loaded))
     column.body = [StatementNode(accesses, 1, stored in loaded, width=size)]

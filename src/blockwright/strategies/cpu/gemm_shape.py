@@ -46,6 +46,7 @@ def shape_of(
         None if depth is None else -(-depth // kernel.group),
         *steps,
         bits=bits,
+        b_bits=kernel.b.bits * kernel.group,
         uncached=is_uncached(func, facts.b),
         outside_private_cache=is_outside_private_cache(func, facts.b),
         packed=not is_constant(func, facts.b),
