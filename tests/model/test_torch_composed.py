@@ -68,7 +68,7 @@ def test_upsampling_of_images(mode: str, agrees: Any) -> None:
 
     ways = [(how, size) for how in corners for size in sizes]
     if mode == "bicubic":  # each takes seconds to compile
-        ways = [ways[0], ways[2], ways[4]]
+        ways = [ways[0], ways[5]]
 
     def scaled(x: torch.Tensor) -> Any:
         return [F.interpolate(x, mode=mode, **how, **size) for how, size in ways]

@@ -12,7 +12,7 @@ from blockwright.testing.moves.compose import COMPOSED
 @pytest.mark.fuzz
 def test_composite_calls_keep_the_meaning(fuzz_factor: int) -> None:
     tally = Tally()
-    for seed in range(40 * fuzz_factor):
+    for seed in range(20 * fuzz_factor):
         player = Player(random_program(seed), {**MOVES, **COMPOSED}, seed, list(COMPOSED))
         player.play(12)
         check(player, seed)
