@@ -29,8 +29,8 @@ def product(m: int, n: int, k: int) -> GemmShape:
 
 
 def narrow(shape: GemmShape) -> GemmShape:
-    """The same product with half-precision weights, without an instruction that takes them."""
-    return msgspec.structs.replace(shape, b_bits=16)
+    """The same product with weights in bfloat16, without an instruction that takes them."""
+    return msgspec.structs.replace(shape, b_bits=16, shifts=1)
 
 
 def program(m: int | ir.Var, n: int, k: int) -> ir.PrimFunc:
@@ -344,17 +344,22 @@ def test_tasks_may_be_cut_unevenly(
 
 
 @pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
-def test_widening_favors_fewer_vectors_per_row(name: str) -> None:
-    """Each vector of B costs an instruction of an arithmetic unit more, which more rows share."""
+def test_tasks_widen_panels_that_many_rows_share(name: str) -> None:
+    """A panel that few rows use is widened by the micro-kernel, so it is not stored and loaded."""
     target = Target(name, num_threads=1)
-    for m, n, k in SHAPES:
-        wide = product(m, n, k)
-        tile, narrow_tile = (gemm_tile(target, s) for s in (wide, narrow(wide)))
-        assert narrow_tile.vectors <= tile.vectors
-    fast, narrow_fast = (
-        gemm_tile(target, s) for s in (product(128, 768, 768), narrow(product(128, 768, 768)))
-    )
-    assert narrow_fast.rows > fast.rows
+    for rows, widens in ((4, False), (1024, True)):
+        shape = narrow(product(rows, 768, 768))
+        plan = gemm_blocking(target, shape, gemm_tile(target, shape))
+        assert (plan.widens, plan.rows_inside and plan.widens) == (widens, widens)
+    unknown = msgspec.structs.replace(narrow(product(1, 768, 768)), m=None)
+    assert not gemm_blocking(target, unknown, gemm_tile(target, unknown)).widens
+
+
+def test_widening_in_the_micro_kernel_favors_few_vectors_per_row() -> None:
+    """Each vector of B takes an instruction more, which more rows share."""
+    wide = msgspec.structs.replace(product(1, 768, 768), m=None)
+    tile, narrow_tile = (gemm_tile(Target("x86-64-v4"), s) for s in (wide, narrow(wide)))
+    assert narrow_tile.vectors < tile.vectors
 
 
 def test_widening_takes_time() -> None:

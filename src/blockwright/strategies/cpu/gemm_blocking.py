@@ -58,6 +58,9 @@ def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
     if best is not tiles[0]:  # perhaps better only for the plans that the search starts from
         first, other = (_best_plan(target, product, tile)[1] for tile in (tiles[0], best))
         best = best if other < first * _BETTER else tiles[0]
+    if product.shifts:  # perhaps better if tasks widen the panels
+        wide = gemm_tile(target, msgspec.structs.replace(product, shifts=0))
+        best = min(best, wide, key=lambda tile: _best_plan(target, product, tile)[1])
     return best
 
 
@@ -66,7 +69,7 @@ def _tiles_within(target: Target, product: GemmShape) -> list[RegisterTile]:
     assert product.m is not None
     step = max(1, product.m_stride)
     limit = min(16, product.m)
-    return register_tiles(target, product.m, product.n, product.bits, step, limit, product.b_bits)
+    return register_tiles(target, product.m, product.n, product.bits, step, limit, product.shifts)
 
 
 def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
@@ -81,6 +84,7 @@ def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
         product.uncached,
         product.m_multiple,
         product.b_bits,
+        product.shifts,
     )
 
 
@@ -183,11 +187,14 @@ def _near(plan: GemmBlocking, product: GemmShape, tile: RegisterTile) -> Iterato
     once = plan.rows_inside and plan.row_tiles == rows
     far = product.uncached or product.outside_private_cache
     if not (far and once):  # otherwise panels would be fetched from L3 or DRAM again
-        yield change(plan, rows_inside=not plan.rows_inside)
+        if not plan.widens:
+            yield change(plan, rows_inside=not plan.rows_inside)
         for count in _parts(rows, plan.row_tiles):
             yield change(plan, row_tiles=count)
     for panels in _parts(columns, plan.panels):
         yield change(plan, panels=panels)
+    if plan.widens:  # adding partial sums takes longer than reading whole panels from L2
+        return
     depth = product.k or UNKNOWN_EXTENT
     cuts = cuts_of(depth)
     at = cuts.index(depth // (plan.depth or depth))

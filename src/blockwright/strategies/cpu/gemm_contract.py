@@ -33,7 +33,12 @@ from blockwright.strategies.cpu.micro_kernel import named_kernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile, reduction_unroll_factor
 from blockwright.strategies.cpu.split_k import Pieces, cuts_evenly, reduction_outside
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
-from blockwright.strategies.match.blocks import Contraction, extent_of, numeric_contraction_of
+from blockwright.strategies.match.blocks import (
+    Contraction,
+    extent_of,
+    numeric_contraction_of,
+    position_of,
+)
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -57,8 +62,8 @@ def contract(
     `tail` is the consumer, `packed` the producer of the packed operand; both are optional.
     """
     facts = operands_of(sch, block)
-    types = (facts.a.dtype, facts.b.dtype, node(sch, block).writes[0].buffer.dtype)
-    kernel = named_kernel(target, *types, plan.dot)
+    sums_type = node(sch, block).writes[0].buffer.dtype
+    kernel = named_kernel(target, facts.a.dtype, facts.b.dtype, sums_type, plan.dot)
     product = shape_of(sch.func, node(sch, block), facts, kernel)
     width = extent_of(node(sch, block), facts.m[-1:])
     form = canonicalize(sch, block, tail, target, tile=plan.tile, pieces=plan.sums, kernel=kernel)
@@ -66,8 +71,8 @@ def contract(
         sch.compute_inline(packed)
     if tail is None:
         (tail,) = sch.get_consumers(block)
-    batch = len(facts.batch)
-    blocking = plan.blocking
+    batch, blocking = len(facts.batch), plan.blocking
+    wide = _widened_panels(sch, form) if blocking.widens else None
     sums = _split_k(sch, form, batch, blocking.depth, plan.sums)
     pieces, loops = _split_and_other_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
@@ -102,12 +107,13 @@ def contract(
         _pack_within(sch, form, pieces[0] if pieces else task, blocking.panels)
     else:
         pack(sch, form, batch)
+    _widen_within(sch, form, inner[0], wide)
     # Unroll last: once a non-dividing split has a partial last iteration, the packed panel would
     # be sized for the whole reduction.
     steps = _unroll_steps(sch, target, product, form.tile, blocking, k, width)
     if form.ragged and steps:
         _partition_last_group(sch, steps[-1])
-    if blocking.rows_inside:
+    if blocking.rows_inside and not blocking.widens:
         _fetch_next_panel(sch, blocking, mi, steps if same_rows else [])
 
 
@@ -122,6 +128,22 @@ def operands_of(sch: Schedule, block: BlockRV) -> Contraction:
             "schedule the program by the fallback strategy",
         )
     return facts
+
+
+def _widened_panels(sch: Schedule, form: Canonical) -> BlockRV:
+    """Let the contraction read a copy of the panels in the type of the sums; returns the copy."""
+    panel = node(sch, form.b).writes[0].buffer
+    copy = sch.cache_read(form.block, position_of(panel, node(sch, form.block).reads), "global")
+    sch.widen_dtype(copy, 0, form.kernel.accumulator.name)
+    form.kernel = msgspec.structs.replace(form.kernel, b=form.kernel.accumulator)
+    return copy
+
+
+def _widen_within(sch: Schedule, form: Canonical, panel: LoopRV, wide: BlockRV | None) -> None:
+    """Widen a panel where it is used, if the plan says so."""
+    if wide is not None:
+        sch.compute_at(wide, panel)
+        vector_rows(sch, wide, form.tile.columns, count=1)
 
 
 def _total_per_task(
@@ -175,7 +197,7 @@ def _unroll_steps(
         if spare >= tile.rows or width is None or width % tile.rows:
             sch.unroll(k[-1])
     elif steps:
-        shared = plan.rows_inside and plan.row_tiles > 1 and len(steps) == 1
+        shared = plan.rows_inside and not plan.widens and plan.row_tiles > 1 and len(steps) == 1
         together = _line_steps(target, tile, product.bits, plan) if shared else 1
         together = max(together, reduction_unroll_factor(target, tile))
         steps[-1] = unroll_reduction(sch, steps[-1], together)

@@ -29,8 +29,8 @@ class GemmShape(msgspec.Struct, frozen=True):
             micro-kernel.
         m_stride, k_stride: strides of A along m and k, in bytes.
         bits: of an accumulator, and of the group of elements that one lane multiplies per step.
-        b_bits: of such a group in the panels of B. Fewer than `bits` if its elements are widened
-            when they are loaded.
+        b_bits: of such a group in the panels of B. Fewer than `bits` if elements are widened.
+        shifts: instructions of an arithmetic unit that widen a vector of B, besides the load.
         uncached: whether B is in no cache at entry.
         outside_private_cache: whether B is in no private cache (L1, L2) at entry.
         packed: whether B is packed into panels at every call; otherwise it is packed already.
@@ -45,16 +45,12 @@ class GemmShape(msgspec.Struct, frozen=True):
     k_stride: int
     bits: int = 32
     b_bits: int = 32
+    shifts: int = 0
     uncached: bool = False
     outside_private_cache: bool = False
     packed: bool = False
     min_m: int = 1
     m_multiple: int = 1
-
-    @property
-    def widened(self) -> bool:
-        """Whether elements of B are widened when they are loaded."""
-        return self.b_bits < self.bits
 
 
 class GemmBlocking(msgspec.Struct, frozen=True):
@@ -71,6 +67,8 @@ class GemmBlocking(msgspec.Struct, frozen=True):
             panels; otherwise tasks have `row_tiles` tiles.
         packs: whether a task packs the panels that it uses, as many as it uses at a time; otherwise
             all threads pack all panels before.
+        widens: whether a task widens a panel once and then multiplies all its rows with it;
+            otherwise the micro-kernel widens elements whenever it loads them. Needs `rows_inside`.
     """
 
     row_tiles: int
@@ -79,6 +77,7 @@ class GemmBlocking(msgspec.Struct, frozen=True):
     rows_inside: bool = False
     bands: bool = False
     packs: bool = False
+    widens: bool = False
 
 
 def tiles_of(product: GemmShape, tile: RegisterTile) -> tuple[int, int]:
@@ -123,6 +122,7 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
     batch = LoopNode(product.batch or 1, "parallel")
     pieces = math.ceil(depth / plan.depth) if plan.depth else 1
     piece, step = LoopNode(pieces), LoopNode(depth / pieces)
+    read = LoopNode(step.count) if plan.widens else step  # the loop that reads B
     panel, rows = tile.columns * size, row_tiles * tile.rows
     b_panel = tile.columns * b_size
     width, b_width, count = panels * panel, panels * b_panel, batch.count
@@ -143,7 +143,7 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
             batch: depth * b_width,
             **n.moves(depth * b_panel),
             piece: step.count * b_panel,
-            step: b_panel,
+            read: b_panel,
         },
         0,
         b_size,
@@ -155,26 +155,33 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
         size,
     )
     sums = _Operand(BufferNode("sums", tile.rows * panel, registers=True), {}, panel, size)
-    if product.widened:
-        wide = _Operand(BufferNode("wide", panel, registers=True), {}, 0, size)
-        step.body = [_each(_row_of(tile), size, wide, b), _each(tile, size, sums, sums, a, wide)]
-    else:
-        step.body = [_each(tile, size, sums, sums, a, b)]
+    step.body = [_each(tile, size, sums, sums, a, b)]
+    if plan.widens or product.shifts:
+        # One row of B in registers, or a panel in memory.
+        panels_held = step.count if plan.widens else 1
+        held = BufferNode("wide", panel * panels_held, registers=not plan.widens)
+        written, used = (
+            _Operand(held, {loop: panel} if plan.widens else {}, 0, size) for loop in (read, step)
+        )
+        row = msgspec.structs.replace(tile, rows=1)
+        widening = _each(row, size, written, b, operations=product.shifts)
+        step.body = [_each(tile, size, sums, sums, a, used)]
+        read.body = [widening, *read.body]
     body: list[LoopNode | StatementNode] = [_each(tile, size, sums), step]
     body.append(_each(tile, size, c, sums, c) if pieces > 1 else _each(tile, size, c, sums))
     first, second = (n, m) if plan.rows_inside else (m, n)
     tasks = [batch, first.outer, second.outer]
     share_out(tasks, target.num_threads)
     inside = [*tasks[1:], piece, first.inner, second.inner]
+    if plan.widens:
+        body = [read, *around([loop for loop in (inside.pop(),) if loop.count > 1], body)]
     around([batch, *(loop for loop in inside if loop.count > 1)], body)
     return batch
 
 
-def _row_of(tile: RegisterTile) -> RegisterTile:
-    return msgspec.structs.replace(tile, rows=1)
-
-
-def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> LoopNode:
+def _each(
+    tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand, operations: int = 1
+) -> LoopNode:
     """One statement over all elements of a register tile."""
     row, column = LoopNode(tile.rows, "unrolled"), LoopNode(tile.columns, "lanes")
 
@@ -184,6 +191,6 @@ def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) ->
         return AccessNode(operand.storage, moves, int(operand.by_column) or size, stored=is_store)
 
     accesses = (access(stored, True), *(access(operand, False) for operand in loaded))
-    column.body = [StatementNode(accesses, 1, stored in loaded, width=size)]
+    column.body = [StatementNode(accesses, operations, stored in loaded, width=size)]
     row.body = [column]
     return row

@@ -47,6 +47,7 @@ def shape_of(
         *steps,
         bits=bits,
         b_bits=kernel.b.bits * kernel.group,
+        shifts=kernel.shifts,
         uncached=is_uncached(func, facts.b),
         outside_private_cache=is_outside_private_cache(func, facts.b),
         packed=not is_constant(func, facts.b),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape, tiles_of
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
@@ -30,6 +32,20 @@ _FAR = 4
 
 def start_plans(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmBlocking]:
     """Plans that the search starts from, the preferred one first.
+
+    Panels of bfloat16 may be widened by each task, once for all its rows.
+    """
+    starts = _start_plans(target, product, tile)
+    known = None not in (product.m, product.n, product.k)
+    if not (product.shifts and known) or product.packed:
+        return starts
+    own = [plan for plan in starts if plan.rows_inside and not plan.bands]
+    own = own or [_panel_stationary(target, product, tile)]
+    return starts + [msgspec.structs.replace(plan, depth=None, widens=True) for plan in own]
+
+
+def _start_plans(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmBlocking]:
+    """Start plans that read panels as they are.
 
     If A fits in half of the second-level cache, streaming it once per panel is free, and stalls on
     panels, which are read from DRAM or the last-level cache, are shortest, even when other programs

@@ -50,6 +50,15 @@ class MicroKernel(msgspec.Struct, frozen=True):
         return outer_product_name(rows, columns, self.accumulator.name, narrow)
 
     @property
+    def shifts(self) -> int:
+        """Instructions of an arithmetic unit that widen a vector of B, besides the load.
+
+        A vector of bfloat16 is extended when it is loaded, then shifted. The conversion of float16
+        includes the load; other units execute it.
+        """
+        return int(not self.dot and self.b.name == "bfloat16")
+
+    @property
     def exact(self) -> bool:
         """Whether sums are the same in any order."""
         return self.accumulator.is_int

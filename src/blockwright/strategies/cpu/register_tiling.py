@@ -42,15 +42,14 @@ class RegisterTile(msgspec.Struct, frozen=True):
         return math.ceil(self.columns / self.lanes)
 
 
-def _efficiency(core: Core, rows: int, vectors: float, widened: bool = False) -> float:
+def _efficiency(core: Core, rows: int, vectors: float, shifts: int = 0) -> float:
     """Share of the FMA peak that the inner loop can reach: ports, front end, latency.
 
-    A partial vector uses its share of an arithmetic unit, but issues like a whole one. Vectors that
-    are `widened` from half precision need one instruction of an arithmetic unit each, besides the
-    extending load: a shift for bfloat16, the second half of a conversion for float16.
+    A partial vector uses its share of an arithmetic unit, but issues like a whole one. Each vector
+    of the packed operand also needs `shifts` instructions of an arithmetic unit.
     """
     fmas, registers = rows * vectors, math.ceil(vectors)
-    shifts = registers if widened else 0
+    shifts *= registers
     cycles = max(
         core.chained(fmas / core.arithmetic, core.latency),  # each update waits for the last one
         (fmas + shifts) / core.arithmetic,
@@ -167,13 +166,12 @@ def register_tiles(
     bits: int = 32,
     row_bytes: int = 1,
     most_rows: int = 16,
-    b_bits: int | None = None,
+    shifts: int = 0,
 ) -> list[RegisterTile]:
     """All tiles that fit the register file, best first; see `choose_register_tile`.
 
-    Elements of the packed operand have `b_bits`; None for `bits`.
+    Each vector of the packed operand takes `shifts` instructions of an arithmetic unit.
     """
-    widened = b_bits is not None and b_bits < bits
     largest = max(1, min(most_rows, _rows_apart(target, row_bytes)))
     lanes = max(1, target.vector_bits // bits)
     result: list[tuple[float, RegisterTile]] = []
@@ -184,7 +182,7 @@ def register_tiles(
         for tile in (tile_of(height) for height in range(1, largest + 1)):
             if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
                 continue
-            score = _efficiency(target.core, tile.rows, width / lanes, widened)
+            score = _efficiency(target.core, tile.rows, width / lanes, shifts)
             score *= _filled_columns(columns, width)
             score *= _filled(rows, tile.rows) if rows is not None else _row_waste(tile.rows)
             score -= _load_loss(target.core, tile.rows, width / lanes)
@@ -237,7 +235,8 @@ def row_tiles(
     row_bytes: int = 1,
     uncached: bool = False,
     each: int = 1,
-    b_bits: int | None = None,
+    b_bits: int = 32,
+    shifts: int = 0,
 ) -> tuple[RowTile, ...]:
     """Register tiles for a symbolic m, at least `min_rows` and a multiple of `each`.
 
@@ -253,8 +252,10 @@ def row_tiles(
     """
     smallest = round(_UNIT * _rows_meanwhile(target, bits)) if uncached else 0
     fits: dict[int, list[RowTile]] = {}
-    for tile in register_tiles(target, None, columns, bits, row_bytes, b_bits=b_bits):
-        speed = speed_of_panels(target, tile, bits, b_bits) * _filled_columns(columns, tile.columns)
+    for tile in register_tiles(target, None, columns, bits, row_bytes, shifts=shifts):
+        speed = speed_of_panels(target, tile, b_bits, shifts) * _filled_columns(
+            columns, tile.columns
+        )
         if speed > 0:
             cost = round(_UNIT * tile.rows / speed)
             fits.setdefault(tile.columns, []).append(RowTile(tile, cost, smallest))
@@ -334,17 +335,14 @@ def _rows_meanwhile(target: Target, bits: int) -> float:
     )
 
 
-def speed_of_panels(
-    target: Target, tile: RegisterTile, bits: int, b_bits: int | None = None
-) -> float:
+def speed_of_panels(target: Target, tile: RegisterTile, bits: int, shifts: int = 0) -> float:
     """Share of the FMA peak, with a panel read from the second-level cache for each row tile.
 
-    Elements of the panel have `b_bits`; None for `bits`.
+    Elements of the panel have `bits`; each vector takes `shifts` instructions to widen.
     """
     vectors = tile.columns / tile.lanes
-    stored = bits if b_bits is None else b_bits
-    fetched = tile.columns * stored / 8 / target.core.cache_bandwidth[0]  # cycles per step
-    speed = _efficiency(target.core, tile.rows, vectors, stored < bits)
+    fetched = tile.columns * bits / 8 / target.core.cache_bandwidth[0]  # cycles per step
+    speed = _efficiency(target.core, tile.rows, vectors, shifts)
     speed *= min(1.0, tile.rows * vectors / target.core.arithmetic / fetched)
     return speed - _load_loss(target.core, tile.rows, vectors)
 

@@ -109,7 +109,7 @@ def _tiles(target: Target, facts: WinogradFacts, group: int) -> list[RegisterTil
     """Register tiles for the product of a group, best first."""
     product = facts.product
     step = product.m_stride or product.bits // 8
-    return register_tiles(target, group, product.n, product.bits, step, b_bits=product.b_bits)
+    return register_tiles(target, group, product.n, product.bits, step, shifts=product.shifts)
 
 
 def _in_passes(target: Target, facts: WinogradFacts, kernel: MicroKernel) -> WinogradPlan:
