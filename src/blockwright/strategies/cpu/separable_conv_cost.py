@@ -66,7 +66,14 @@ class Separable(msgspec.Struct, frozen=True):
         """Shape of the product with symbolic m."""
         size = self.bits // 8
         return GemmShape(
-            1, None, self.filters, self.channels, self.channels * size, size, self.bits, self.bits
+            1,
+            None,
+            self.filters,
+            self.channels,
+            m_stride=self.channels * size,
+            k_stride=size,
+            bits=self.bits,
+            b_bits=self.bits,
         )
 
 

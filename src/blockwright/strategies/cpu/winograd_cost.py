@@ -92,7 +92,15 @@ def direct_cycles(target: Target, conv: Convolution) -> float:
     size, pixels = conv.bits // 8, conv.images * conv.height * conv.width
     step = conv.channels * size
     product = GemmShape(
-        1, pixels, conv.filters, TAPS**2 * conv.channels, step, size, conv.bits, conv.uncached
+        1,
+        pixels,
+        conv.filters,
+        TAPS**2 * conv.channels,
+        m_stride=step,
+        k_stride=size,
+        bits=conv.bits,
+        b_bits=conv.bits,
+        uncached=conv.uncached,
     )
     tile = choose_register_tile(target, pixels, conv.filters, conv.bits, step)
     plan = start_plans(target, product, tile)[0]
