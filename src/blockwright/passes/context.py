@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 from blockwright import ir
 from blockwright.arith.querylog import Query
 from blockwright.build.compile_cache import CompileCache
+from blockwright.support import BlockwrightWarning
 from blockwright.support.registry import load
 from blockwright.support.stack import deep
 from blockwright.target import Target
@@ -38,6 +40,10 @@ def passes(*entries: str) -> tuple[tuple[str, Pass], ...]:
     return tuple(result)
 
 
+_REPORT = (
+    'this is a defect; please report the program, which exe.show("programs") prints; '
+    'options={"disabled_strategies": [...]} disables rules'
+)
 _TOLD = ("traces", "plans", "variants", "refusals", "notes", "decisions")
 """Attributes of a context to which passes append; restored if a pass overflows the stack."""
 
@@ -90,6 +96,15 @@ class PassContext:
         """Report the progress of a stage to the observer."""
         if self._progress is not None:
             self._progress(stage, done, total)
+
+    def report_fault(self, failed: str, fault: str, instead: str) -> None:
+        """Note that a strategy or offer raised an unexpected exception, and warn (BW645).
+
+        Arguments: `failed` names it, `fault` describes the exception, `instead` says what was done.
+        """
+        self.notes.append(f"{failed} failed: {fault}")
+        message = f"{failed} failed ({fault}); {instead}. The result is correct, but may be slow"
+        warnings.warn(BlockwrightWarning(message, code="BW645", help=_REPORT), stacklevel=3)
 
     def _applied(self, apply: Pass, module: ir.IRModule) -> ir.IRModule:
         """Run a pass. On stack overflow, undo its reports: `deep` runs it again."""

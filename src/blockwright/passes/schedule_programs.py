@@ -17,8 +17,6 @@ module reads more of them than the second-level cache holds, and in no cache at 
 
 from __future__ import annotations
 
-import warnings
-
 from blockwright import ir
 from blockwright.build.steps import each
 from blockwright.ir.attributes import IS_SCHEDULED, IS_VIEW
@@ -34,13 +32,8 @@ from blockwright.strategies import (
     apply_strategies,
     extended,
 )
-from blockwright.support import BlockwrightWarning
 
 _HINTS = (CONSTANT_PARAMS, OUTSIDE_PRIVATE_CACHE_PARAMS, UNCACHED_PARAMS)
-_REPORT = (
-    'this is a defect; please report the program, which exe.show("programs") prints; '
-    'options={"disabled_strategies": [...]} disables rules'
-)
 
 
 @graph_pass
@@ -75,15 +68,11 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         if result.note:
             ctx.notes.append(f"{name}: {result.note}")
         for strategy, fault in result.faults:
-            ctx.notes.append(f"{name}: strategy {strategy} failed: {fault}")
             created = {"unscheduled": "no strategy", strategy: "the same strategy"}.get(
                 result.strategy, f"strategy {result.strategy}"
             )
-            message = (
-                f"strategy {strategy} failed for {name} ({fault}); it was scheduled by {created}. "
-                "The result is correct, but may be slow"
-            )
-            warnings.warn(BlockwrightWarning(message, code="BW645", help=_REPORT), stacklevel=2)
+            failed = f"strategy {strategy} for {name}"
+            ctx.report_fault(failed, fault, f"it was scheduled by {created}")
     return module.replace(functions=functions)
 
 

@@ -225,7 +225,7 @@ def _recorded(asked: _Asked, rule: Strategy[Any, Any]) -> Generator[None, None, 
     except Exception as error:
         if isinstance(error, RecursionError) and not has_room():
             raise  # not a bug in the strategy: it is retried with a larger stack
-        asked.faults.append((rule.name, _fault(error)))
+        asked.faults.append((rule.name, fault_text(error)))
 
 
 def _tried(
@@ -298,7 +298,7 @@ def _result(
     )
 
 
-def _fault(error: Exception) -> str:
+def fault_text(error: Exception) -> str:
     """Describe an exception: its text, the strategy's line on the stack, and the raising line."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "strategies" in Path(f.filename).parts]

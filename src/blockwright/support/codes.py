@@ -243,7 +243,7 @@ CODES: dict[str, str] = {
     "BW642": "Program text does not round-trip (internal error).",
     "BW643": "Schedule of a strategy refuted: the kernel would compute different results.",
     "BW644": "Required schedule proofs failed: some are neither proved nor refuted.",
-    "BW645": "Strategy failed with an internal error; another strategy was used.",
+    "BW645": "Strategy or offer failed with an internal error; another one was used.",
     "BW650": "Unknown target.",
     "BW651": "Unknown feature of the architecture.",
     "BW652": "Thread count of a target is less than 1.",

@@ -127,6 +127,15 @@ def test_parameters_that_the_implementation_refuses_are_not_chosen() -> None:
     assert choice(model()) == (None, ["exp: default; not parts: it has no odd counts"])
 
 
+def test_an_offer_that_fails_is_passed_over_with_a_warning() -> None:
+    default(20)
+    offer(lambda call, target: [Candidate(1 / 0)])
+    with pytest.warns(bw.BlockwrightWarning, match=r"BW645.*offer of parts for exp.*ZeroDivision"):
+        chosen, (line,) = choice(model())
+    assert chosen is None
+    assert line.startswith("exp: default; not parts: its offer failed: ZeroDivisionError at ")
+
+
 def test_an_offer_without_candidates_is_a_refusal() -> None:
     offer(takes())
     assert choice(model())[0] is None

@@ -5,8 +5,9 @@ After:   y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC", implementation="wi
 
 The candidates and their predicted times are those of the offers (`strategies/offer.py`) for the
 operator. If no offer predicts the time of the default, its program is scheduled and the cost model
-asked. A call that has the attribute is left alone. The options `disabled_implementations` and
-`disabled_strategies` name implementations, and strategies whose offers are not considered.
+asked. An offer that raises an exception is passed over, with a warning. A call that has the
+attribute is left alone. The options `disabled_implementations` and `disabled_strategies` name
+implementations, and strategies whose offers are not considered.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from blockwright.passes.rewrite import map_calls
 from blockwright.passes.select.weight_residency import constants_are_uncached
 from blockwright.strategies import Candidate, Offer, OperatorCall, Refused, offers_for
 from blockwright.strategies.estimates import estimated_seconds
+from blockwright.strategies.strategy import fault_text
+from blockwright.support.stack import has_room
 
 
 @graph_pass
@@ -88,7 +91,7 @@ def _compared(call: OperatorCall, ctx: PassContext, offers: _Offers) -> _Compari
     refusals: list[str] = []
     candidates: list[tuple[Offer, Candidate]] = []
     for offer in offers.others:
-        result = _candidates(offer, call, ctx)
+        result = _unless_it_fails(offer, call, ctx)
         if isinstance(result, Refused):
             refusals.append(f"not {offer.implementation}: {result.reason}")
         else:
@@ -106,6 +109,21 @@ def _compared(call: OperatorCall, ctx: PassContext, offers: _Offers) -> _Compari
         if candidate.seconds < offer.share * least:
             best, least = text, candidate.seconds
     return _Comparison(best, seconds, refusals)
+
+
+def _unless_it_fails(
+    offer: Offer, call: OperatorCall, ctx: PassContext
+) -> Sequence[Candidate] | Refused:
+    """The candidates of an offer; an exception in it is a bug of the offer, not of the program."""
+    try:
+        return _candidates(offer, call, ctx)
+    except Exception as error:
+        if isinstance(error, RecursionError) and not has_room():
+            raise  # retried with a larger stack
+        fault = fault_text(error)
+        failed = f"the offer of {offer.implementation} for {call.operator}"
+        ctx.report_fault(failed, fault, "it was not considered")
+        return Refused(f"its offer failed: {fault}")
 
 
 def _candidates(
