@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -94,6 +95,59 @@ def main(A: T.Buffer((64,), "float16"), B: T.Buffer((64,), "float16"),
     c = np.zeros(64, np.float16)
     bw.build(bw.from_source(text), target="x86-64")(a, b, c)
     assert np.array_equal(c, np.sqrt(a * b) + a)
+
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+SIGNS = (
+    "T.copysign({x}, {y})",
+    "T.abs({x})",
+    "{x} + {y}",
+    "T.sqrt({x}) * {y}",
+    "-{x}",
+    "T.expm1({x})",
+)
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 8])
+@pytest.mark.parametrize("machine", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("third", ["float16", "bfloat16"])
+def test_roundings_in_steps_need_no_function(machine: str, lanes: int, third: str) -> None:
+    """An operation in one type, rounded to a second, then to a third.
+
+    LLVM moves the operation beyond a rounding; then it has other types than the program.
+    """
+    chains = [
+        (sign, first, second)
+        for sign in SIGNS
+        for first in FLOATS[:2]
+        for second in FLOATS[1:]
+        if second != third and not (sign.startswith("T.e") and first == "float64")
+    ]
+    lines: list[str] = []
+    for k, (sign, first, second) in enumerate(chains):
+        x, y = (f'T.Cast("{first}", {name}[{k}, i * {lanes} + j])' for name in "XY")
+        value = f'T.Cast("{third}", T.Cast("{second}", {sign.format(x=x, y=y)}))'
+        lines.append(f"            Z[{k}, i * {lanes} + j] = {value}")
+    values = [0.0, -0.0, 1.5, -2.25, np.inf, -np.inf, 6e-8, -6e-8, 65519.99, -1e-300, 2049.0000001]
+    x = np.tile((values * 3)[:24], (len(chains), 1))
+    y = x[:, ::-1].copy()
+    loop = f"for j in T.vectorized({lanes}):" if lanes > 1 else "for j in range(1):"
+    text = f"""
+@T.prim_func
+def main(X: T.Buffer(({len(chains)}, 24), "float64"),
+         Y: T.Buffer(({len(chains)}, 24), "float64"),
+         Z: T.Buffer(({len(chains)}, 24), "{third}")):
+    for i in range({24 // lanes}):
+        {loop}
+""" + "\n".join(lines)
+    built = bw.build(bw.from_source(text), target=machine)
+    if bw.Target(machine).is_host:
+        dtype = np.float16 if third == "float16" else np.dtype(ml_dtypes.bfloat16)
+        z, expected = np.zeros((2, len(chains), 24), dtype)
+        built(x, y, z)
+        with np.errstate(all="ignore"):
+            bw.interpret(bw.from_source(text), x, y, expected)
+        assert equal(z.astype(np.float32), expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("arguments", ["", '""', '"x"', '"%"'])

@@ -17,7 +17,7 @@ from blockwright.codegen.llvm.function_attributes import function_attributes
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.parallel import emit_parallel
 from blockwright.codegen.llvm.stmt import StmtEmitter
-from blockwright.codegen.llvm.types import value_type
+from blockwright.codegen.llvm.types import define_rounding_to_half, value_type
 from blockwright.codegen.llvm.values import int_const
 from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir import (
@@ -125,6 +125,7 @@ def emit_function(
         e.store(int_const(0), context.poll, 8)
     StmtEmitter(context, emit_parallel).function_body(func.body)
     e.finish()
+    define_rounding_to_half(module)
     entry = None
     if not func.attrs.get(IS_PRIVATE, False):
         entry = SYMBOL_PREFIX + name

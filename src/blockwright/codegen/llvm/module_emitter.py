@@ -111,6 +111,10 @@ class ModuleEmitter:
     def add_function(self, text: str) -> None:
         self._functions.append(text)
 
+    def mentions(self, *words: str) -> bool:
+        """Whether the functions so far contain all these words, such as types."""
+        return all(any(word in text for text in self._functions) for word in words)
+
     def render(self) -> str:
         groups = [f"attributes #{n} = {{ {t} }}" for t, n in self._attributes.items()]
         parts = [

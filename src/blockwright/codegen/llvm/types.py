@@ -14,8 +14,11 @@ import struct
 
 import msgspec
 
+from blockwright import ir
 from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.real import Real
+from blockwright.codegen.llvm.routine import routine
 from blockwright.codegen.llvm.values import (
     Value,
     element_of,
@@ -220,6 +223,27 @@ def _to_odd(e: FunctionEmitter, value: Value) -> Value:
     truncated = e.select(beyond, (bits - 1).v, bits.v)
     odd = _with(e, "or", truncated, 1)
     return e.bitcast(e.select(inexact, odd, bits.v), single)
+
+
+@routine("__truncdfhf2", "half", "double")
+def _round_to_half(e: FunctionEmitter, value: Value) -> Value:
+    """Round double to float16, to nearest even."""
+    return narrow(e, _to_odd(e, value), ir.dtype_of("float16"))
+
+
+def define_rounding_to_half(module: ModuleEmitter) -> None:
+    """Define the function that LLVM calls to round double to float16, if it may do so.
+
+    No conversion asks for it. But LLVM moves `copysign` beyond a rounding to float16, and then
+    rounds the operand whose sign is used.
+    """
+    if module.target.arch == "x86_64" and module.mentions("double", "half"):
+        _round_to_half.define(module)
+        used = f"[1 x ptr] [{_round_to_half.address(module).typed}]"
+        module.add_global_once(
+            "llvm.compiler.used",
+            f'@llvm.compiler.used = appending global {used}, section "llvm.metadata"',
+        )
 
 
 # -------------------------------------------------------------------- casts
