@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from blockwright import ir
 from blockwright.interp import interpret
 from blockwright.script.compute import Program
+from blockwright.script.ir import from_source
 from blockwright.support import InterpretError
 from blockwright.testing import assert_same_meaning, difference, make_arrays, random_program
 from blockwright.testing.arrays import copied
+from blockwright.testing.generators.forms import with_short_indices
 
 
 @cache
@@ -149,6 +152,21 @@ def test_lanes_agree_with_one_instance_at_a_time(seed: int) -> None:
     interpret(func, *second, vectorize=False)
     for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_long_shifts_stay_long_with_short_indices() -> None:
+    """A choice of literals is data, but is written like an index, which becomes shorter."""
+    text = """
+@T.prim_func(index_dtype="int64")
+def main(A: T.Buffer((4,), "int64"), B: T.Buffer((4,), "int64")):
+    for i in range(4):
+        B[i] = T.shift_left(T.if_then_else(A[i] > T.int64(0), 3, -3), AMOUNT)
+"""
+    for amount, bits in ((31, 32), (32, 64), (62, 64)):
+        func = from_source(text.replace("AMOUNT", str(amount)))
+        assert isinstance(func, ir.PrimFunc)
+        (loop,) = ir.collect(with_short_indices(func, random.Random()), ir.For)
+        assert loop.loop_var.dtype.bits == bits
 
 
 def test_other_element_types() -> None:

@@ -141,16 +141,27 @@ def with_narrow_gathers(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc
 
 
 def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """Read the program from a script with 32-bit indices and sizes, the default of scripts."""
+    """Read the program from a script with 32-bit indices and sizes, the default of scripts.
+
+    Unchanged if 32 bits are too few: literals that are data become shorter with the indices.
+    """
     del chance
-    numbers = (n for n in ir.walk(func) if isinstance(n, ir.IntImm) and n.dtype.bits == 64)
-    if any(not -(2**31) <= n.value < 2**31 for n in numbers):
+    if any(map(_needs_64_bits, ir.walk(func))):
         return func
     text = script(func).replace('index_dtype="int64"', 'index_dtype="int32"')
     text = re.sub(r"T\.int64\((\d*)\)", lambda m: m[1] or "T.int32()", text)
     read = from_source(re.sub(r"(\bat\d+): T\.int64 =", r"\1: T.int32 =", text))  # named values
     assert isinstance(read, ir.PrimFunc)
     return read
+
+
+def _needs_64_bits(node: ir.Node) -> bool:
+    """Whether this is a literal beyond 32 bits, or a shift by 32 or more."""
+    if isinstance(node, ir.IntImm):
+        return node.dtype.bits == 64 and not -(2**31) <= node.value < 2**31
+    if isinstance(node, ir.Call) and node.op in ("shift_left", "shift_right"):
+        return (ir.const_int(node.args[1]) or 0) >= 32
+    return False
 
 
 def with_one_memory(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
