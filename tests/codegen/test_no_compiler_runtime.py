@@ -114,7 +114,7 @@ SIGNS = (
 def test_roundings_in_steps_need_no_function(machine: str, lanes: int, third: str) -> None:
     """An operation in one type, rounded to a second, then to a third.
 
-    LLVM moves the operation beyond a rounding; then it has other types than the program.
+    LLVM folds fptrunc(copysign(x, y)) to copysign(fptrunc(x), y), with operands of two types.
     """
     chains = [
         (sign, first, second)

@@ -13,7 +13,8 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.interp import interpret
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_strategies
+from blockwright.strategies import CONSTANT_PARAMS, apply_strategies
+from blockwright.strategies.cpu.gemm_plan import GemmPlan
 from blockwright.strategies.cpu.micro_kernel import micro_kernel
 from blockwright.target import Target
 
@@ -105,6 +106,24 @@ def test_schedules_of_narrow_types_are_proved(types: tuple[str, str, str]) -> No
     vnni = "" if types[:2] == ("int8", "int8") else "+avx512vnni"
     result = apply_strategies(func, Target(f"x86-64-v4+avx512bf16{vnni}", num_threads=2))
     assert bw.verify(func, result.func).verdict == "proved"
+
+
+@pytest.mark.parametrize("shape", [(131, 203, 300), (64, 96, 600)])
+def test_panels_widened_by_tasks_give_exact_sums(shape: tuple[int, int, int]) -> None:
+    """Without `vdpbf16ps`; the weights are constant, and neither rows nor panels divide."""
+    types = ("bfloat16", "bfloat16", "float32")
+    machine = Target("x86-64-v3", num_threads=2)
+    func = product(types, *shape, transposed=False)
+    func = func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,)})
+    result = apply_strategies(func, machine)
+    assert isinstance(result.plan, GemmPlan)
+    assert result.plan.contractions[0].blocking.widens
+    assert bw.verify(func, result.func).verdict == "proved"
+    a, w = arrays(types, *shape, transposed=False)
+    c = np.zeros(shape[:2], types[2])
+    if machine.is_host:
+        build(result.func, machine)["product"](a, w, c)
+        np.testing.assert_array_equal(c, expected(types, a, w, transposed=False))
 
 
 @pytest.mark.parametrize("transposed", [False, True])

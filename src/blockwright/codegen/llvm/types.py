@@ -234,8 +234,8 @@ def _round_to_half(e: FunctionEmitter, value: Value) -> Value:
 def define_rounding_to_half(module: ModuleEmitter) -> None:
     """Define the function that LLVM calls to round double to float16, if it may do so.
 
-    No conversion asks for it. But LLVM moves `copysign` beyond a rounding to float16, and then
-    rounds the operand whose sign is used.
+    The emitter never calls it. LLVM folds fptrunc(copysign(x, y)) to copysign(fptrunc(x), y) and
+    then converts y to the type of the result: a double to half by a call of this function.
     """
     if module.target.arch == "x86_64" and module.mentions("double", "half"):
         _round_to_half.define(module)

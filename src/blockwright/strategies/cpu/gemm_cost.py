@@ -157,9 +157,9 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
     sums = _Operand(BufferNode("sums", tile.rows * panel, registers=True), {}, panel, size)
     step.body = [_each(tile, size, sums, sums, a, b)]
     if plan.widens or product.shifts:
-        # One row of B in registers, or a panel in memory.
-        panels_held = step.count if plan.widens else 1
-        held = BufferNode("wide", panel * panels_held, registers=not plan.widens)
+        # The widened elements of one step in registers, or of all steps in memory.
+        steps_held = step.count if plan.widens else 1
+        held = BufferNode("wide", panel * steps_held, registers=not plan.widens)
         written, used = (
             _Operand(held, {loop: panel} if plan.widens else {}, 0, size) for loop in (read, step)
         )

@@ -143,7 +143,8 @@ def with_narrow_gathers(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc
 def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     """Read the program from a script with 32-bit indices and sizes, the default of scripts.
 
-    Unchanged if 32 bits are too few: literals that are data become shorter with the indices.
+    Unchanged if a literal or a shift needs 64 bits: untyped literals that are data change their
+    type together with the indices.
     """
     del chance
     if any(map(_needs_64_bits, ir.walk(func))):
