@@ -196,6 +196,8 @@ CODES: dict[str, str] = {
     "BW418": "Unknown implementation of an operator, or invalid parameters of one.",
     "BW419": "Implementation of an operator that does not apply to the call.",
     "BW420": "Operator, or implementation of one, whose name is taken.",
+    "BW421": "Replacement of a graph value that does not have its annotation.",
+    "BW422": "Malformed graph pattern, or a capture that a match does not have.",
     # --------------------------------------------------------------------------------- front ends
     "BW500": "Model cannot be imported (no more specific code).",
     "BW501": "Unsupported operators.",
