@@ -37,7 +37,7 @@ _EXPORTS: dict[str, str] = {
     "build": "blockwright.build",
     "compile": "blockwright.api.compile",
     "from_source": "blockwright.script.ir",
-    "interpret": "blockwright.interp",
+    "interpret": "blockwright.api.interpret",
     "load": "blockwright.runtime.executable",
     "measure_roofline": "blockwright.measure",
     "num_threads": "blockwright.runtime.threads",

@@ -48,6 +48,11 @@ def register_packed(name: str, function: Callable[..., Any]) -> None:
     _packed[name] = function
 
 
+def registered_packed(name: str) -> Callable[..., Any] | None:
+    """The Python function registered under a name; None if there is none."""
+    return _packed.get(name)
+
+
 class CompiledFunction:
     """A PrimFunc compiled to closures; shapes and scalars are bound at each call."""
 

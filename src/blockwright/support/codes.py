@@ -303,6 +303,8 @@ CODES: dict[str, str] = {
     "BW765": "Interpreter: deadlock in a wait.",
     "BW766": "Interpreter: buffer with a negative extent.",
     "BW767": "Interpreter: index exceeds 64 bits.",
+    "BW768": "Interpreter: calls of graph functions nested too deeply.",
+    "BW769": "Interpreter: value of a graph function that does not have its annotation.",
     "BW790": "Missing runtime package for calls of compiled code.",
     # ---------------------------------------------------------------------------------- artefacts
     "BW800": "File is not an artefact.",

@@ -1,0 +1,90 @@
+"""`bw.interpret`: run tensor programs and graph functions on the reference interpreters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from blockwright import ir
+from blockwright.graph.interpreter import interpret_graph
+from blockwright.interp import Limit, Report
+from blockwright.interp import interpret as interpret_program
+from blockwright.support import InterpretError
+
+
+def interpret(
+    program: ir.PrimFunc | ir.GraphFunction | ir.IRModule,
+    *args: Any,
+    entry: str = "main",
+    outputs: int | Collection[str] | None = None,
+    vectorize: bool = True,
+    races: bool = True,
+    order: str | int | None = None,
+    packed: dict[str, Callable[..., Any]] | None = None,
+    report: Report | None = None,
+    limit: Limit | None = None,
+    exact: bool = False,
+    depth: int = 1000,
+    **named: Any,
+) -> Any:
+    """Run a program on NumPy arrays, checking every step.
+
+    A tensor program runs in place and returns None. A graph function returns its value: an array,
+    a `Shape`, a NumPy scalar, a tuple of these, or a function.
+
+    Args:
+        program: a tensor program, a graph function, or a module whose function `entry` is run.
+        args: of a tensor program, one array per buffer parameter and one number per scalar
+            parameter; of a graph function, one value per parameter: arrays, tuples of ints for
+            shapes, numbers for scalars, tuples, functions.
+        named: arguments by name: scalars and symbols of a tensor program, or the last parameters of
+            a graph function.
+        outputs, vectorize, races, order, report: of tensor programs, see `interp.interpret`.
+        packed: Python functions for calls of foreign functions.
+        limit: limit on loop iterations, not counting those that run as lanes; BW757 beyond it.
+        exact, depth: of graph functions, see `graph.interpreter.interpret_graph`.
+
+    Raises InterpretError: BW701-BW709 for arguments, BW711 unknown foreign function, BW751-BW767
+    errors of tensor programs, BW768 calls nested too deeply, BW769 a value that does not have its
+    annotation. Raises ValidationError: the graph function is not valid.
+    """
+    found = program.functions.get(entry) if isinstance(program, ir.IRModule) else program
+    if isinstance(found, ir.GraphFunction):
+        whole = program if isinstance(program, (ir.IRModule, ir.GraphFunction)) else found
+        arguments = (*args, *_by_name(found, len(args), named))
+        return interpret_graph(
+            whole,
+            *arguments,
+            entry=entry,
+            exact=exact,
+            packed=packed,
+            depth=depth,
+            limit=limit,
+        )
+    interpret_program(
+        program,  # pyright: ignore[reportArgumentType]  it reports objects of other kinds
+        *args,
+        entry=entry,
+        outputs=outputs,
+        vectorize=vectorize,
+        races=races,
+        order=order,
+        packed=packed,
+        report=report,
+        limit=limit,
+        **named,
+    )
+    return None
+
+
+def _by_name(function: ir.GraphFunction, given: int, named: dict[str, Any]) -> list[Any]:
+    """The arguments after the first `given`, in order. Raises: InterpretError BW701."""
+    rest = [p.name for p in function.params[given:]]
+    for name in named:
+        if name not in rest:
+            raise InterpretError(
+                f"{function.name} has no further parameter {name!r}",
+                code="BW701",
+                help=f"parameters: {', '.join(p.name for p in function.params) or 'none'}",
+            )
+    return [named[name] for name in rest if name in named]

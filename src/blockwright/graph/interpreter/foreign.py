@@ -1,0 +1,62 @@
+"""Calls of foreign functions: Python functions of the caller, or global functions of tvm_ffi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from blockwright.graph.interpreter.values import Shape, is_array, is_scalar, is_tuple
+from blockwright.interp.run import registered_packed
+from blockwright.runtime.arrays import as_numpy
+from blockwright.runtime.ffi import loaded_function, tvm_ffi
+from blockwright.support import InterpretError
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """A foreign function; one of `tvm_ffi` takes DLPack tensors, a Python one NumPy arrays."""
+
+    call: Callable[..., Any]
+    takes_dlpack: bool
+
+
+def find_foreign(name: str, packed: Mapping[str, Callable[..., Any]]) -> Foreign:
+    """The function of that name. Raises: InterpretError BW711 if there is none."""
+    given = packed.get(name) or registered_packed(name)
+    if given is not None:
+        return Foreign(given, False)
+    loaded = loaded_function(name)
+    if loaded is not None:
+        return Foreign(loaded, True)
+    raise InterpretError(
+        f"there is no function {name!r}",
+        code="BW711",
+        help=f"pass packed={{{name!r}: function}}, or register a global function with tvm_ffi",
+    )
+
+
+def called_foreign(function: Foreign, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Call a function with values; attributes are passed by name to Python, else by position."""
+    if not function.takes_dlpack:
+        return function.call(*args, **attrs)
+    return from_foreign(function.call(*map(to_foreign, args), *attrs.values()))
+
+
+def to_foreign(value: Any) -> Any:
+    """A value as `tvm_ffi` passes it; tensors share their memory."""
+    if is_array(value):
+        return tvm_ffi().from_dlpack(value if value.flags.writeable else value.copy())
+    if isinstance(value, Shape):
+        return tvm_ffi().Shape(value)
+    if is_scalar(value):
+        return value.item()
+    if is_tuple(value):
+        return tuple(map(to_foreign, value))
+    return value
+
+
+def from_foreign(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(from_foreign, cast("Sequence[Any]", value)))
+    return as_numpy(value)

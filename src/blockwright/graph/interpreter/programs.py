@@ -1,0 +1,98 @@
+"""Calls that write into memory: tensor programs and library functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.graph.interpreter.foreign import Foreign, to_foreign
+from blockwright.graph.interpreter.symbols import Symbols
+from blockwright.graph.interpreter.values import Array, Shape, is_array
+from blockwright.interp import Limit, interpret
+from blockwright.support import InterpretError
+
+
+def allocated(info: ir.Info, symbols: Symbols) -> Array:
+    """Memory of a stated result; its elements are unlikely values until they are written.
+
+    Raises: InterpretError BW757 if the annotation does not determine shape and type.
+    """
+    if not isinstance(info, ir.TensorInfo) or info.shape is None or info.dtype is None:
+        raise InterpretError(
+            "a result in memory of its own needs a shape and a type",
+            code="BW757",
+            help='write out_sinfo=R.Tensor((n, 4), "float32")',
+        )
+    dtype = info.dtype.numpy()
+    unlikely: Any = info.dtype.max_value - 1 if info.dtype.is_int else float("nan")
+    return np.full(symbols.shape(info.shape), unlikely, dtype)
+
+
+def run_program(
+    module: ir.IRModule,
+    program: Any,
+    args: tuple[Any, ...],
+    scalars: Shape,
+    call: ir.GraphCall,
+    symbols: Symbols,
+    packed: dict[str, Callable[..., Any]],
+    limit: Limit | None,
+) -> Any:
+    """Run the tensor program of a call_tir or call_tir_inplace and return its results.
+
+    The stated results are new arrays, except those that overwrite an argument.
+    """
+    assert isinstance(program, ir.PrimFunc)
+    assert isinstance(call.args[0], ir.GlobalVar)
+    indices = _overwritten(call)
+    fresh = [allocated(i, symbols) for i, at in zip(call.out_info, indices, strict=True) if at < 0]
+    mapped = dict(program.buffer_map)
+    arrays, numbers = iter([*args, *fresh]), iter(scalars)
+    order = [next(arrays) if p in mapped else next(numbers) for p in program.params]
+    interpret(
+        module,
+        *order,
+        entry=call.args[0].name,
+        outputs=len(fresh),
+        packed=packed,
+        limit=limit,
+    )
+    rest = iter(fresh)
+    results = tuple(next(rest) if at < 0 else args[at] for at in indices)
+    return results[0] if len(results) == 1 else results
+
+
+def _overwritten(call: ir.GraphCall) -> list[int]:
+    """For each result, the argument that it overwrites; -1 for a new array."""
+    indices: Any = call.attrs.get("inplace_indices", [-1] * len(call.out_info))
+    return list(cast("list[int]", indices)) if isinstance(indices, (list, tuple)) else [indices]
+
+
+def run_library(
+    function: Foreign,
+    args: tuple[Any, ...],
+    attrs: Mapping[str, Any],
+    call: ir.GraphCall,
+    symbols: Symbols,
+) -> Any:
+    """Call a library function with the arguments, the memory of its results, and the attributes.
+
+    Arrays that a Python function receives as arguments are read-only.
+    """
+    results = tuple(allocated(info, symbols) for info in call.out_info)
+    if function.takes_dlpack:
+        function.call(*map(to_foreign, (*args, *results)), *attrs.values())
+    else:
+        function.call(*map(_read_only, args), *results, *attrs.values())
+    return results[0] if len(results) == 1 else results
+
+
+def _read_only(value: Any) -> Any:
+    if not is_array(value):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
