@@ -43,6 +43,46 @@ def test_rows_are_read_and_turned_over(
     assert len(shuffles) == size * (size.bit_length() - 1)
 
 
+@pytest.mark.parametrize(
+    ("size", "group", "dtype"), [(4, 2, "int16"), (16, 2, "int16"), (8, 4, "int8"), (4, 4, "int8")]
+)
+def test_groups_of_elements_stay_together(
+    same_result: Callable[..., ir.PrimFunc], size: int, group: int, dtype: str
+) -> None:
+    """Panels of dot products hold the group of a column in neighbouring elements."""
+
+    @T.prim_func
+    def turn(A: T.Buffer((size, 99), dtype), B: T.Buffer((48, size, group), dtype)):
+        for i in T.unroll(size):
+            for g in T.unroll(group):
+                for v in T.vectorized(size):
+                    B[i + 7, v, g] = A[v, i * group + g + 3]
+
+    a = np.arange(size * 99).reshape(size, 99).astype(dtype)
+    lowered = same_result(turn, a, np.zeros((48, size, group), dtype))
+    assert gathers(lowered) == 0
+    rows = [load for load in ir.collect(lowered.body, ir.BufferLoad) if load.dtype.lanes > 1]
+    assert [load.dtype.lanes for load in rows] == [size * group] * size
+
+
+def test_groups_that_overlap_or_have_gaps_are_gathered(
+    same_result: Callable[..., ir.PrimFunc],
+) -> None:
+    @T.prim_func
+    def turn(A: T.Buffer((4, 99), "int16"), B: T.Buffer((2, 4, 4, 2), "int16")):
+        for i in T.unroll(4):
+            for g in T.unroll(2):
+                for v in T.vectorized(4):
+                    B[0, i, v, g] = A[v, i * 3 + g]
+        for i in T.unroll(4):
+            for g in T.unroll(2):
+                for v in T.vectorized(4):
+                    B[1, i, v, g] = A[v, i + g]
+
+    a = np.arange(4 * 99).reshape(4, 99).astype("int16")
+    assert gathers(same_result(turn, a, np.zeros((2, 4, 4, 2), "int16"))) > 0
+
+
 def test_rows_may_lie_at_a_distance_that_is_not_known(
     same_result: Callable[..., ir.PrimFunc],
 ) -> None:

@@ -20,6 +20,15 @@ After::
 
 The same elements are read, all before the first store; the stored buffer does not alias the loaded
 one. An n × n tile takes n loads and n log2 n shuffles instead of n² loads by gathers.
+
+An element of a tile may also be a group of g adjacent ones, which panels of dot products keep
+together. Before::
+
+    for i in T.unroll(4):
+        for j in T.unroll(2):
+            B[T.Ramp(b + i * R + j, 2, 4)] = A[T.Ramp(a + i * 2 + j, S, 4)]
+
+After, a row is 4 groups of 2 elements, and a shuffle moves whole groups.
 """
 
 from __future__ import annotations
@@ -80,17 +89,66 @@ class _Tiles(Analysed, Statements):
 
     def rewrite_For(self, node: For) -> Stmt:
         with self.inside(node.loop_var, node.dom):
+            grouped = _of_groups(node, self.analyzer, self.roots)
+            if grouped is not None:
+                return grouped
             node = node.replace(body=self(node.body))
             result = _across(node, self.analyzer, self.roots)
         return _turned(node, result, self.analyzer) if result else node
 
 
+def _size(loop: For) -> int:
+    """The number of rows of the tile that an unrolled loop may read; 0 if it reads none."""
+    size = const_int(loop.extent)
+    if loop.kind is not ForKind.UNROLLED or size is None or not 2 < size <= LARGEST:
+        return 0
+    return 0 if size & (size - 1) else size
+
+
+def _of_groups(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> Stmt | None:
+    """The transposed copy of a tile of groups; None if the loop is not such a copy."""
+    size, inner = _size(loop), loop.body
+    if not size or not isinstance(inner, For) or inner.kind is not ForKind.UNROLLED:
+        return None
+    group, store = const_int(inner.extent), inner.body
+    if group is None or not isinstance(store, BufferStore):
+        return None
+    to, load = store.indices[0], store.value
+    if not isinstance(load, BufferLoad) or not isinstance(to, Ramp):
+        return None
+    if load.predicate is not None or store.predicate is not None or collect(store, E.Let):
+        return None
+    if roots.get(load.buffer, load.buffer) is roots.get(store.buffer, store.buffer):
+        return None
+    at = load.indices[0]
+    if load.dtype.lanes != size or load.buffer.dtype.is_bool or not is_const_int(to.stride, group):
+        return None
+    steps = ((to, inner, 1), (at, inner, 1), (at, loop, group))
+    if not all(_moves_by(step, index, over.loop_var, analyzer) for index, over, step in steps):
+        return None
+    first = substitute(store, {inner.loop_var: inner.min})
+    assert isinstance(first, BufferStore)
+    assert isinstance(first.value, BufferLoad)
+    assert isinstance(first.indices[0], Ramp)
+    lets: list[tuple[Var, Expr]] = []
+    vectors = _columns(first.value, loop, lets, analyzer, group)
+    place = first.indices[0]
+    row = Ramp(place.base, const(1, place.base.dtype), size * group)
+    stores: list[Stmt] = [
+        BufferStore(
+            store.buffer,
+            vector,
+            (substitute(row, {loop.loop_var: add(loop.min, const(step, loop.min.dtype))}),),
+        )
+        for step, vector in enumerate(vectors)
+    ]
+    return under_lets(lets, sequence(stores))
+
+
 def _across(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> list[BufferLoad]:
     """The gathers of the loop that together read a square tile of adjacent elements."""
-    size, store = const_int(loop.extent), loop.body
-    if loop.kind is not ForKind.UNROLLED or not isinstance(store, BufferStore):
-        return []
-    if size is None or not 2 < size <= LARGEST or size & (size - 1):
+    size, store = _size(loop), loop.body
+    if not size or not isinstance(store, BufferStore):
         return []
     if store.predicate is not None or collect(store, E.Let):
         return []
@@ -102,18 +160,23 @@ def _across(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> list[
         and load.predicate is None
         and load.dtype.lanes == size
         and not load.buffer.dtype.is_bool
-        and _moves_by_one(load.indices[0], loop.loop_var, analyzer)
+        and not _near(load.indices[0])
+        and _moves_by(1, load.indices[0], loop.loop_var, analyzer)
     ]
 
 
-def _moves_by_one(index: Expr, var: Var, analyzer: Analyzer) -> bool:
+def _near(index: Expr) -> bool:
+    """Whether code generation emits loads and shuffles, as cheap as a transpose."""
+    stride = const_int(index.stride) if isinstance(index, Ramp) else None
+    return stride is not None and abs(stride) <= GATHER_STRIDE
+
+
+def _moves_by(step: int, index: Expr, var: Var, analyzer: Analyzer) -> bool:
+    """Whether an index of lanes moves by `step` with each iteration of a loop."""
     if not isinstance(index, Ramp) or uses_var(index.stride, var):
         return False
-    stride = const_int(index.stride)
-    if stride is not None and abs(stride) <= GATHER_STRIDE:
-        return False  # code generation emits loads and shuffles, as cheap as a transpose
     after = substitute(index.base, {var: add(var, const(1, var.dtype))})
-    return is_const_int(analyzer.simplify(sub(after, index.base)), 1)
+    return is_const_int(analyzer.simplify(sub(after, index.base)), step)
 
 
 def _turned(loop: For, loads: Sequence[BufferLoad], analyzer: Analyzer) -> Stmt:
@@ -166,9 +229,12 @@ def _same(a: BufferLoad, b: BufferLoad) -> bool:
 
 
 def _columns(
-    load: BufferLoad, loop: For, lets: list[tuple[Var, Expr]], analyzer: Analyzer
+    load: BufferLoad, loop: For, lets: list[tuple[Var, Expr]], analyzer: Analyzer, group: int = 1
 ) -> list[Var]:
-    """The vectors loaded by each iteration, built from rows; steps are appended to `lets`."""
+    """The vectors loaded by each iteration, built from rows; steps are appended to `lets`.
+
+    With groups, each lane of the load is the first element of a group.
+    """
 
     def kept(value: Expr) -> Var:
         var = Var(f"{load.buffer.name}_{len(lets)}", value.dtype)
@@ -183,16 +249,21 @@ def _columns(
     vectors: list[Var] = []
     for row in range(size):
         base = analyzer.simplify(add(first, mul(index.stride, row)))
-        vectors.append(kept(load.replace(indices=(Ramp(base, one, size),))))
+        vectors.append(kept(load.replace(indices=(Ramp(base, one, size * group),))))
     block = 1
     while block < size:
-        low = [k if not k & block else size + k - block for k in range(size)]
-        high = [k + block if not k & block else size + k for k in range(size)]
+        low = _of_elements([k if not k & block else size + k - block for k in range(size)], group)
+        high = _of_elements([k + block if not k & block else size + k for k in range(size)], group)
         transposed = list(vectors)
         for row in range(size):
             if not row & block:
                 pair = (vectors[row], vectors[row + block])
-                transposed[row] = kept(Shuffle(pair, tuple(low)))
-                transposed[row + block] = kept(Shuffle(pair, tuple(high)))
+                transposed[row] = kept(Shuffle(pair, low))
+                transposed[row + block] = kept(Shuffle(pair, high))
         vectors, block = transposed, 2 * block
     return vectors
+
+
+def _of_elements(lanes: Sequence[int], group: int) -> tuple[int, ...]:
+    """Positions of the elements of groups."""
+    return tuple(lane * group + k for lane in lanes for k in range(group))

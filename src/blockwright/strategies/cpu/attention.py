@@ -9,6 +9,11 @@ after another where registers are few. Any sequence length works: padding rows o
 tile only, which `loop_partition` peels. If there are too few heads for all threads, the rows of a
 head are distributed over several tasks.
 
+Scores of bfloat16 queries and keys are summed by a dot-product instruction where the target has it:
+panels of K then hold the elements of a group next to each other, and heads that do not divide into
+groups are padded with zeros. Otherwise K is widened as it is packed. The numerators P are float32,
+and so are the products with V.
+
 Split-KV attention, where each kv block has its own softmax,
 
     S1[c] = Q K[c]^T;  P = f(S1[c], row statistics of c);  O1[c] = P V[c];  out = g(O1, statistics)
@@ -38,15 +43,18 @@ from blockwright.strategies.cpu.attention_plan import (
     best_plan,
     other_plans,
     refuse_unless_fits,
+    score_kernel,
 )
 from blockwright.strategies.cpu.elementwise import spread_by
 from blockwright.strategies.cpu.gemm_canonical import (
+    Canonical,
     align,
     canonicalize,
     clear_total,
     node,
     pack_panels,
     row_distance,
+    unroll_all,
     vector_rows,
     vector_tile,
 )
@@ -230,23 +238,40 @@ def _slices(sch: Schedule, product: BlockRV, width: int) -> BlockRV:
 
 def _score_tile(
     sch: Schedule,
-    scores: BlockRV,
+    form: Canonical,
     masked: BlockRV,
-    depth: LoopRV,
-    i1: LoopRV,
-    j1: LoopRV,
+    loops: list[LoopRV],
     plan: AttentionPlan,
 ) -> None:
-    sums, lanes = scores, plan.tile.columns
-    cut = sum_pieces(sch, scores, [depth], plan.score_sums)
+    """Keep the scores of a tile in registers.
+
+    `loops` are those over steps, rows and columns, then over the elements of a group, if any.
+    """
+    sums, lanes = form.block, plan.tile.columns
+    cut = sum_pieces(sch, sums, loops[:1], plan.score_sums, in_tile=form.in_tile)
     if cut is not None:
-        sums, (depth, i1, j1), over = cut
-        clear_total(sch, scores, over, lanes)
+        sums, loops, over = cut
+        clear_total(sch, form.block, over, lanes)
         sch.set_scope(sums, 0, "local")
+    depth, i1, j1 = loops[:3]
     init = sch.decompose_reduction(sums, depth)
     vector_rows(sch, init, lanes)
-    vector_tile(sch, sums, j1, i1, lanes)
+    if plan.dot:
+        _dot_products(sch, form, depth, i1)
+    else:
+        vector_tile(sch, sums, j1, i1, lanes)
     vector_rows(sch, masked, lanes)
+
+
+def _dot_products(sch: Schedule, form: Canonical, depth: LoopRV, rows: LoopRV) -> None:
+    """Multiply a group of each query row by the panel, row by row: the last tile has fewer rows."""
+    sch.set_scope(form.a, 0, "local")
+    sch.compute_at(form.a, depth)
+    unroll_all(sch, form.a, below=depth, inside=form.in_tile)
+    sch.vectorize(sch.get_loops(form.a)[-1])
+    row, one = sch.split(rows, [None, 1])
+    sch.unroll(row)
+    sch.tensorize(one, form.kernel.intrin(1, form.tile.columns))
 
 
 def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, plan: AttentionPlan, kept: bool) -> None:
@@ -377,7 +402,7 @@ def _prepare(sch: Schedule) -> _Prepared:
 def _shape(sch: Schedule, program: _Prepared) -> AttentionShape:
     """The sizes that plans depend on."""
     block, facts = node(sch, program.blocks.scores), program.scores
-    bits = block.writes[0].buffer.dtype.bits
+    total = block.writes[0].buffer.dtype
     heads = (ir.const_int(block.iter_vars[p].dom.extent) for p in facts.batch)
     return AttentionShape(
         heads=math.prod(size or 1 for size in heads),
@@ -385,10 +410,22 @@ def _shape(sch: Schedule, program: _Prepared) -> AttentionShape:
         most_rows=longest(sch, sch.get_loops(program.blocks.scores)[facts.m[0]]),
         keys=extent_of(block, facts.n[-1:]),
         head=_size_of_head(sch, program.blocks.product),
-        row_bytes=row_distance(block, facts.a, facts.m) * bits // 8,
+        row_bytes=row_distance(block, facts.a, facts.m) * total.bits // 8,
         in_blocks=len(facts.n) > 1,
-        bits=bits,
+        types=(facts.a.dtype, facts.b.dtype, total) if _widened(block) else (total, total, total),
         bits_of_result=node(sch, program.blocks.product).writes[0].buffer.dtype.bits,
+    )
+
+
+def _widened(block: ir.Block) -> bool:
+    """Whether the factors of a contraction are elements widened to the type of the sums."""
+    store = block.body
+    assert isinstance(store, ir.BufferStore)
+    assert isinstance(store.value, ir.Add)
+    product = store.value.b
+    return isinstance(product, ir.Mul) and all(
+        isinstance(x, ir.Cast) and isinstance(x.value, ir.BufferLoad)
+        for x in (product.a, product.b)
     )
 
 
@@ -412,18 +449,26 @@ def apply(sch: Schedule, target: Target, plan: AttentionPlan) -> None:
     blocks = program.blocks
     scores, product = blocks.scores, blocks.product
     shape = _shape(sch, program)
-    refuse_unless_fits(plan, shape)
+    refuse_unless_fits(target, plan, shape)
     batch, pieces = len(program.scores.batch), len(program.scores.n) - 1
     head = plan.head
     slices = _whole_vectors(sch, product, shape.head, head)
     masked, rest = blocks.between[0], blocks.between[1:]
     form = canonicalize(
-        sch, scores, masked, target, pad_rows=False, columns_apart=pieces, tile=plan.tile
+        sch,
+        scores,
+        masked,
+        target,
+        pad_rows=False,
+        columns_apart=pieces,
+        tile=plan.tile,
+        kernel=score_kernel(target, shape, plan.dot),
     )
-    sch.compute_inline(form.a)  # query elements are broadcast from Q itself
+    if not plan.dot:
+        sch.compute_inline(form.a)  # query elements are broadcast from Q itself
     loops = sch.get_loops(scores)
     tasks, rows, each = loops[:batch], loops[batch], loops[batch + 1 : batch + 1 + pieces]
-    columns, depth = loops[batch + 1 + pieces :]
+    columns, *depth = loops[batch + 1 + pieces :]
     keys = extent(sch, sch.get_loops(masked)[-1])
     if plan.tasks_per_head > 1:
         part, i0, i1 = sch.split(rows, [plan.tasks_per_head, None, form.tile.rows])
@@ -431,7 +476,8 @@ def apply(sch: Schedule, target: Target, plan: AttentionPlan) -> None:
     else:
         i0, i1 = sch.split(rows, [None, form.tile.rows])
     j0, j1 = sch.split(columns, [None, form.tile.columns])
-    sch.reorder(*tasks, *each, i0, j0, depth, i1, j1)
+    outer, inside = form.reduction_loops(depth)
+    sch.reorder(*tasks, *each, i0, j0, *outer, i1, j1, *inside)
     task = sch.fuse(*tasks) if len(tasks) > 1 else tasks[0]
     home = each[0] if each else task
     sch.set_scope(scores, 0, "local")
@@ -441,7 +487,7 @@ def apply(sch: Schedule, target: Target, plan: AttentionPlan) -> None:
     sch.compute_at(form.b, home)
     panel = pack_panels(sch, form, inner_loops(sch, form.b, home))
     sch.annotate(panel, LOOP_PARTITION, True)
-    _score_tile(sch, scores, masked, depth, i1, j1, plan)
+    _score_tile(sch, form, masked, [*outer, i1, j1, *inside], plan)
     for handle in rest:
         _rows(sch, handle, i0, plan, kept=bool(pieces))
     if slices is not None:

@@ -7,8 +7,15 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from blockwright.ir import DType
 from blockwright.strategies.cpu.attention_cost import slice_of_head, slices_of_head
 from blockwright.strategies.cpu.lanes_plan import LanesPlan, lanes_plan
+from blockwright.strategies.cpu.micro_kernel import (
+    MicroKernel,
+    instructions_per_group,
+    micro_kernel,
+    named_kernel,
+)
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     choose_register_tile,
@@ -41,7 +48,8 @@ class AttentionShape(msgspec.Struct, frozen=True):
         head: elements of a row of values.
         row_bytes: distance of the query rows in memory.
         in_blocks: whether the keys are processed in kv blocks.
-        bits, bits_of_result: of a score, and of an element of the product.
+        types: of query and key elements as they are multiplied, and of scores.
+        bits_of_result: of an element of the product.
     """
 
     heads: int
@@ -51,8 +59,13 @@ class AttentionShape(msgspec.Struct, frozen=True):
     head: int
     row_bytes: int
     in_blocks: bool
-    bits: int
+    types: tuple[DType, DType, DType]
     bits_of_result: int
+
+    @property
+    def bits(self) -> int:
+        """Bits of a score."""
+        return self.types[2].bits
 
 
 class HeadSlice(msgspec.Struct, frozen=True):
@@ -73,6 +86,7 @@ class AttentionPlan(Plan, frozen=True):
     """The decisions for an attention program.
 
     Attributes:
+        dot: the dot-product instruction of the scores; "" to widen queries and keys.
         tile: the register tile of the scores. Its rows are also those of a tile of the result.
         head: the slices of the head.
         tasks_per_head: tasks that share the query rows of a head; each packs K for itself.
@@ -84,6 +98,7 @@ class AttentionPlan(Plan, frozen=True):
         producers: tasks and vectors of the blocks that compute queries, keys and values.
     """
 
+    dot: str
     tile: RegisterTile
     head: HeadSlice
     tasks_per_head: int
@@ -94,13 +109,34 @@ class AttentionPlan(Plan, frozen=True):
     producers: SpreadPlan
 
 
+def score_kernel(target: Target, shape: AttentionShape, dot: str) -> MicroKernel:
+    """The micro-kernel of the scores that issues `dot`."""
+    if dot:
+        return named_kernel(target, *shape.types, dot)
+    return MicroKernel("", 1, *[shape.types[2]] * 3)
+
+
+def _dots(target: Target, shape: AttentionShape) -> list[str]:
+    """Values of `AttentionPlan.dot` for these types."""
+    kernel = micro_kernel(target, *shape.types)
+    return ["", kernel.dot] if kernel is not None and kernel.dot else [""]
+
+
 def best_plan(target: Target, shape: AttentionShape) -> AttentionPlan:
     """The plan that the cost model prefers."""
+    return min(
+        (_best_with(target, shape, dot) for dot in _dots(target, shape)),
+        key=lambda plan: predicted_cycles(target, shape, plan),
+    )
+
+
+def _best_with(target: Target, shape: AttentionShape, dot: str) -> AttentionPlan:
     held = slice_of_head(target, shape.head)
     tile = choose_register_tile(
         target, shape.rows, shape.keys, shape.bits, shape.row_bytes, _most_rows(shape, held)
     )
     return AttentionPlan(
+        dot=dot,
         tile=tile,
         head=_slice(target, shape, held),
         tasks_per_head=_tasks_per_head(target, shape, tile.rows),
@@ -126,7 +162,8 @@ def other_plans(
                 plan = msgspec.structs.replace(
                     best, tile=tile, head=_slice(target, shape, held), tasks_per_head=tasks
                 )
-                result[plan] = None
+                for dot in _dots(target, shape):
+                    result[msgspec.structs.replace(plan, dot=dot)] = None
     for plan in [best, *result]:
         result[msgspec.structs.replace(plan, peel_tails=not plan.peel_tails)] = None
     result.pop(best, None)
@@ -144,16 +181,18 @@ def predicted_cycles(target: Target, shape: AttentionShape, plan: AttentionPlan)
     slices = math.ceil(shape.head / plan.head.columns)
     held = RegisterTile(plan.tile.rows, plan.head.columns, plan.tile.lanes)
     whole_rows = math.ceil(rows / plan.tile.rows) * plan.tile.rows
+    kernel = score_kernel(target, shape, plan.dot)
     products = rows * keys * shape.head / scores
+    products *= instructions_per_group(target, kernel) / kernel.group
     products += whole_rows * keys * slices * plan.head.columns / speed_of_panels(target, held, 32)
-    packed = plan.tasks_per_head * keys * shape.head * shape.bits / 8
+    packed = plan.tasks_per_head * keys * shape.head * kernel.b.bits / 8
     cycles = shape.heads * (products / peak + packed / target.core.cache_bandwidth[0])
     masks = plan.peel_tails == target.cheap_predication
     busy = _busy(shape.heads * plan.tasks_per_head, target)
     return cycles * (1 + masks / rows) / busy / target.num_threads
 
 
-def refuse_unless_fits(plan: AttentionPlan, shape: AttentionShape) -> None:
+def refuse_unless_fits(target: Target, plan: AttentionPlan, shape: AttentionShape) -> None:
     """Check a plan against the sizes of a program.
 
     Raises: ScheduleError BW342: the plan does not fit the program.
@@ -166,6 +205,13 @@ def refuse_unless_fits(plan: AttentionPlan, shape: AttentionShape) -> None:
         raise misfit(
             f"tile.rows={plan.tile.rows} covers all of the at most {shape.most_rows} rows",
             f"use at most {most} rows",
+        )
+    dots = _dots(target, shape)
+    if plan.dot not in dots:
+        raise misfit(
+            f"dot={plan.dot!r} does not multiply {shape.types[0].name} by {shape.types[1].name} "
+            f"on {target.name}",
+            "use " + " or ".join(f"dot={dot!r}" for dot in dots),
         )
     if plan.head.columns % plan.head.lanes:
         raise misfit(

@@ -359,8 +359,8 @@ def pack_panels(
     If columns are contiguous in the source, each row is read in runs that span several panels,
     because rows may be on different pages, and each run costs a TLB lookup and restarts the
     hardware prefetcher. Otherwise, the source rows of a vector are read end to end, so that each
-    cache line is fetched once; if k steps are contiguous, by square tiles that are transposed in
-    registers (`lower.cpu.register_transpose`).
+    cache line is fetched once; if k steps are contiguous, by square tiles of elements or groups
+    that are transposed in registers (`lower.cpu.register_transpose`).
 
     Args:
         loops: the copy's own loops over (n, k…).
@@ -373,7 +373,7 @@ def pack_panels(
     together = stride(address, column) == 1
     columns, *depth = loops
     lanes = math.gcd(form.tile.columns, form.tile.lanes)
-    length = ir.const_int(copy.iter_vars[-1].dom.extent)
+    length = ir.const_int(copy.iter_vars[-1 - form.in_tile].dom.extent)
     transposed = (
         not together
         and stride(address, copy.iter_vars[-1]) == 1
@@ -381,12 +381,14 @@ def pack_panels(
         and (length is None or length >= lanes)
     )
     if transposed:
+        depth, group = form.reduction_loops(depth)
         *depth, last = depth
         tiles, step = sch.split(last, [None, lanes])
-        sch.unroll(step)
+        for loop in (step, *group):
+            sch.unroll(loop)
         if length is None or length % lanes:
             sch.annotate(tiles, LOOP_PARTITION, True)
-        depth += [tiles, step]
+        depth += [tiles, step, *group]
     panel, chunk, lane = sch.split(columns, [None, form.tile.columns // lanes, lanes])
     if not together:
         sch.reorder(panel, chunk, *depth, lane)

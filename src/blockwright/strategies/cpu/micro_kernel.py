@@ -19,7 +19,7 @@ import functools
 import msgspec
 
 from blockwright.intrin import dot_tile_name, outer_product_name
-from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
+from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct, Form
 from blockwright.ir import DType, dtype_of
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -62,6 +62,15 @@ class MicroKernel(msgspec.Struct, frozen=True):
     def exact(self) -> bool:
         """Whether sums are the same in any order."""
         return self.accumulator.is_int
+
+
+def instructions_per_group(target: Target, kernel: MicroKernel) -> int:
+    """Instructions of an arithmetic unit per vector of sums.
+
+    Arm multiplies odd and even elements of bfloat16 by one instruction each.
+    """
+    found = _form(DOT_PRODUCTS[kernel.dot], target) if kernel.dot else None
+    return 2 if found is not None and found[1].then else 1
 
 
 def named_kernel(target: Target, a: DType, b: DType, accumulator: DType, dot: str) -> MicroKernel:
@@ -118,8 +127,12 @@ def _takes(dot: DotProduct, a: DType, b: DType, accumulator: DType) -> bool:
 
 
 def _is_native(dot: DotProduct, target: Target) -> bool:
+    return _form(dot, target) is not None
+
+
+def _form(dot: DotProduct, target: Target) -> tuple[int, Form] | None:
     lanes = max(1, target.vector_bits // dtype_of(dot.accumulator).bits)
-    return dot.form(lanes, target.feature_set) is not None
+    return dot.form(lanes, target.feature_set)
 
 
 def _fits_int16(dtype: DType) -> bool:
