@@ -69,6 +69,7 @@ from blockwright.strategies.match.blocks import (
     is_spatial,
     leaf_blocks,
     position_of,
+    widens_factors,
 )
 from blockwright.strategies.strategy import Strategy, facts_unless
 from blockwright.support import ScheduleError
@@ -412,20 +413,10 @@ def _shape(sch: Schedule, program: _Prepared) -> AttentionShape:
         head=_size_of_head(sch, program.blocks.product),
         row_bytes=row_distance(block, facts.a, facts.m) * total.bits // 8,
         in_blocks=len(facts.n) > 1,
-        types=(facts.a.dtype, facts.b.dtype, total) if _widened(block) else (total, total, total),
+        types=(facts.a.dtype, facts.b.dtype, total)
+        if widens_factors(block)
+        else (total, total, total),
         bits_of_result=node(sch, program.blocks.product).writes[0].buffer.dtype.bits,
-    )
-
-
-def _widened(block: ir.Block) -> bool:
-    """Whether the factors of a contraction are elements widened to the type of the sums."""
-    store = block.body
-    assert isinstance(store, ir.BufferStore)
-    assert isinstance(store.value, ir.Add)
-    product = store.value.b
-    return isinstance(product, ir.Mul) and all(
-        isinstance(x, ir.Cast) and isinstance(x.value, ir.BufferLoad)
-        for x in (product.a, product.b)
     )
 
 

@@ -123,6 +123,21 @@ def numeric_contraction_of(block: ir.Block) -> Contraction | None:
     return _contraction(block, False) if _starts_with(block, (ir.FloatImm, ir.IntImm)) else None
 
 
+def widens_factors(block: ir.Block) -> bool:
+    """Whether a contraction multiplies elements as they are, widened to the type of the sums.
+
+    Dot-product instructions do. A product that is rounded to a narrow type is not one of theirs.
+    """
+    store = block.body
+    assert isinstance(store, ir.BufferStore)
+    assert isinstance(store.value, ir.Add)
+    product = store.value.b
+    return isinstance(product, ir.Mul) and all(
+        isinstance(x, ir.Cast) and isinstance(x.value, ir.BufferLoad)
+        for x in (product.a, product.b)
+    )
+
+
 def _starts_with(block: ir.Block, kinds: type[ir.Expr] | tuple[type[ir.Expr], ...]) -> bool:
     return isinstance(block.init, ir.BufferStore) and isinstance(block.init.value, kinds)
 
