@@ -50,21 +50,6 @@ class TestNormalize:
         module = ir.IRModule({"main": b.finish("main", b.op("exp", x))})
         assert run(module, "normalize")["main"] is module["main"]
 
-    def test_control_flow_is_refused(self, parse: Any, run: Any) -> None:
-        text = """
-@R.function
-def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")):
-    if c:
-        y = R.exp(x)
-    else:
-        y = R.log(x)
-    return y
-"""
-        with pytest.raises(bw.GraphError) as caught:
-            run(parse(text), "normalize")
-        assert caught.value.code == "BW410"
-        assert "branch" in caught.value.message
-
     def test_everything_ill_formed_is_listed(self, run: Any) -> None:
         b = GraphBuilder()
         x = b.param("x", tensor(4))

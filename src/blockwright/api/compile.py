@@ -257,9 +257,10 @@ def _compile(
     with query_log() if settings.get("log_queries") else nullcontext(context.queries) as log:
         context.queries = log
         lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
-        if not isinstance(lowered["main"], ir.PrimFunc):
+        remaining = [n for n, f in lowered.functions.items() if isinstance(f, ir.GraphFunction)]
+        if remaining:
             raise OptionError(
-                "main is still a graph function after the last stage",
+                f"{remaining[0]} is still a graph function after the last stage",
                 code="BW928",
                 help="keep the stage DynShapeAwareMemoryPlanning",
             )

@@ -10,23 +10,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from blockwright import __version__, ir
-from blockwright.api.module_attributes import check_module_attributes
+from blockwright import ir
+from blockwright.api.description import describe
 from blockwright.api.proofs import Proofs
 from blockwright.arith import simplify
 from blockwright.build import Module, build
 from blockwright.cost import estimate
 from blockwright.graph.calling_convention import calling_convention
-from blockwright.ir.attributes import IS_SCHEDULED, NUM_OUTPUTS
+from blockwright.ir.attributes import IS_SCHEDULED
 from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
 from blockwright.passes.host.instrument_host import host_calls, instrument_host
-from blockwright.passes.host.plan_memory import ArenaPlan
 from blockwright.passes.host.size_text import size_text
 from blockwright.passes.pipeline import pass_names
 from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
-from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, require_path
+from blockwright.runtime.artefact import ExportedFunction, Metadata, require_path
+from blockwright.runtime.entry_point import EntryPoint
 from blockwright.runtime.executable import Executable
 from blockwright.runtime.profile import (
     KernelCall,
@@ -61,88 +61,32 @@ def deciding_passes(stage: str) -> list[str]:
     return names[start : names.index(shown[position]) + 1]
 
 
-class CompiledModel(Executable):
-    """A compiled model.
+class Compilation(msgspec.Struct, frozen=True, eq=False):
+    """What a compilation keeps to explain and profile its result; see `CompiledModel`.
 
-    Attributes:
-        context: notes, schedule traces and timings of the compilation.
-        stages: pass name → module after that pass ("graph" is the imported model).
-        library: the built module (`source`, object names); lowered: the module it was built from.
-        proofs: the verdict on each schedule if compiled with `verify`, otherwise None.
+    The functions of a model share it and do not refer to the model, whose memory is released when
+    the last of them is dropped.
     """
 
+    library: Module
+    lowered: ir.IRModule
+    context: PassContext
+    stages: dict[str, ir.IRModule]
+
+
+class CompiledEntry(EntryPoint):
+    """A function of a model that was compiled in this process; it can be profiled."""
+
     def __init__(
-        self,
-        imported: ir.IRModule,
-        lowered: ir.IRModule,
-        library: Module,
-        context: PassContext,
-        stages: dict[str, ir.IRModule],
-        proofs: Proofs | None = None,
+        self, metadata: Metadata, signature: ExportedFunction, compilation: Compilation
     ) -> None:
-        self.library = library
-        self.lowered = lowered
-        self.context = context
-        self.stages = stages
-        self.proofs = proofs
+        super().__init__(compilation.library.loaded(), metadata, signature)
+        self._compiled = compilation
         self._timed: NativeFunction | None = None
-        super().__init__(library.loaded(), describe(imported, lowered, context))
 
-    def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
-        """Return a stage as text: graph, layout, programs, schedule, packed, host, lowered, llvm
-        or asm.
-
-        "layout" shows the decision for each region and the graph with its layout changes.
-        "programs" shows the implementations chosen for operators and the fused programs. "schedule"
-        shows for each kernel its strategy, why earlier strategies did not apply, the trace as
-        Python and the scheduled program. "asm" shows the code of the kernels;
-        `library.source("asm", kernel, complete=True)` adds the entries that check arguments.
-        """
-        require_kind(stage, str, "stage must be a name", OptionError, "BW904", 'write show("asm")')
-        require_kind(
-            kernel,
-            (str, type(None)),
-            "kernel must be a name",
-            OptionError,
-            "BW905",
-            'write show("asm", "name")',
-        )
-        if stage in ("llvm", "asm", "lowered"):
-            return self.library.source(stage, kernel)
-        if stage not in SHOWN:
-            known = ", ".join([*SHOWN, "lowered", "llvm", "asm"])
-            raise OptionError(f"no stage {stage!r}", code="BW904", help=f"stages: {known}")
-        module = self.stages[SHOWN[stage]]
-        if stage == "schedule":
-            return self._show_schedules(module, kernel)
-        if kernel is not None:
-            return repr(module[kernel])
-        decided = [
-            line for name in deciding_passes(stage) for line in self.context.decisions.get(name, ())
-        ]
-        return "".join(f"# {line}\n" for line in decided) + module.script()
-
-    def _show_schedules(self, module: ir.IRModule, kernel: str | None) -> str:
-        parts: list[str] = []
-        for name, trace in self.context.traces.items():
-            if kernel is None or kernel == name:
-                func = module[name]
-                parts.append(f"# {name}: strategy {func.attrs.get('schedule_strategy')}")
-                refusals = self.context.refusals.get(name, ())
-                parts += [f"#   not {name}: {reason}" for name, reason in refusals]
-                if name in self.context.plans:
-                    parts.append(f"#   plan: {self.context.plans[name].to_json()}")
-                notes = (n for n in self.context.notes if n.startswith(f"{name}: "))
-                parts += [f"#   {note}" for note in notes]
-                parts.append(trace.as_python())
-                for when, other in self.context.variants.get(name, ()):
-                    parts.append(f"# where {when!r}:")
-                    parts.append(other.as_python())
-                parts.append(func.script())
-        if not parts:
-            known = ", ".join(self.context.traces)
-            raise OptionError(f"no kernel {kernel!r}", code="BW905", help=f"kernels: {known}")
-        return "\n".join(parts)
+    @property
+    def _host(self) -> ir.PrimFunc:
+        return self._compiled.lowered[self.signature.name]
 
     def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
         """Time every part of a call, `repeat` times after one warm-up call.
@@ -218,19 +162,20 @@ class CompiledModel(Executable):
     def _timed_function(self) -> NativeFunction:
         """Return the model instrumented with clock readings; built on first use."""
         if self._timed is None:
-            functions = dict(self.lowered.functions)
-            functions["main"] = instrument_host(self.lowered["main"])
-            checks = self.context.options.get("sanitize", ())
-            timed_module = self.lowered.replace(functions=functions)
+            name, model = self.signature.name, self._compiled
+            context = model.context
+            functions = dict(model.lowered.functions)
+            functions[name] = instrument_host(self._host)
             library = build(
-                timed_module,
-                self.context.target,
-                sanitize=checks,
-                compile_cache=self.context.compile_cache,
+                model.lowered.replace(functions=functions),
+                context.target,
+                sanitize=context.options.get("sanitize", ()),
+                compile_cache=context.compile_cache,
             )
             names = [p.name for p in self.signature.parameters]
+            written = [k for k, p in enumerate(self.signature.parameters) if p.written]
             self._timed = NativeFunction(
-                library.entry("main"), "main", names, written=(), library=library.loaded()
+                library.entry(name), name, names, written, library=library.loaded()
             )
         return self._timed
 
@@ -245,7 +190,7 @@ class CompiledModel(Executable):
 
     def _calls(self, shapes: Sequence[tuple[int, ...]]) -> list[KernelCall]:
         """Return the kernel calls for arguments of these shapes, with work but without times."""
-        host: ir.PrimFunc = self.lowered["main"]
+        host = self._host
         declared = [tuple(size_text(d) for d in buffer.shape) for buffer in host.buffers]
         values = bind_symbols(list(zip(declared, shapes, strict=False)))
         symbols = {v for buffer in host.buffers for d in buffer.shape for v in ir.free_vars(d)}
@@ -257,7 +202,7 @@ class CompiledModel(Executable):
             if call.op != "call_global":
                 out.append(KernelCall(name, ("call_dps_library",), 0, 0))
                 continue
-            func: ir.PrimFunc = self.lowered[name]
+            func: ir.PrimFunc = self._compiled.lowered[name]
             convention = calling_convention(func)
             given = call.args[1 + len(convention.buffers) :]
             numbers = [ir.const_int(simplify(ir.substitute(g, sizes))) for g in given]
@@ -272,16 +217,103 @@ class CompiledModel(Executable):
     def _kernel_call(self, name: str, sizes: dict[ir.Var, ir.Expr]) -> KernelCall:
         """Count the work on the unscheduled program, which still has its symbols; predict the
         time from the scheduled one."""
-        func: ir.PrimFunc = self.lowered[name]
-        earlier = [m.functions[name] for m in self.stages.values() if name in m.functions]
+        func: ir.PrimFunc = self._compiled.lowered[name]
+        earlier = [m.functions[name] for m in self._compiled.stages.values() if name in m.functions]
         plain = [f for f in earlier if isinstance(f, ir.PrimFunc) and not f.attrs.get(IS_SCHEDULED)]
         work = work_of(plain[-1] if plain else func, sizes)
         operators = tuple(str(func.attrs.get("op", "copy")).split("+"))
         numbers = {var.name: ir.const_int(value) or 0 for var, value in sizes.items()}
-        expected = estimate(func, self.context.target, numbers)
+        expected = estimate(func, self._compiled.context.target, numbers)
         return KernelCall(
             name, operators, 0, 0, work.flops, work.bytes, work.written, expected.seconds * 1e9
         )
+
+
+class CompiledModel(Executable):
+    """A compiled model.
+
+    Attributes:
+        context: notes, schedule traces and timings of the compilation.
+        stages: pass name → module after that pass ("graph" is the imported model).
+        library: the built module (`source`, object names); lowered: the module it was built from.
+        proofs: the verdict on each schedule if compiled with `verify`, otherwise None.
+    """
+
+    def __init__(
+        self,
+        imported: ir.IRModule,
+        lowered: ir.IRModule,
+        library: Module,
+        context: PassContext,
+        stages: dict[str, ir.IRModule],
+        proofs: Proofs | None = None,
+    ) -> None:
+        self.library = library
+        self.lowered = lowered
+        self.context = context
+        self.stages = stages
+        self.proofs = proofs
+        super().__init__(library.loaded(), describe(imported, lowered, context))
+
+    def _entry_point(self, signature: ExportedFunction) -> CompiledEntry:
+        compilation = Compilation(self.library, self.lowered, self.context, self.stages)
+        return CompiledEntry(self.metadata, signature, compilation)
+
+    def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
+        """Return a stage as text: graph, layout, programs, schedule, packed, host, lowered, llvm
+        or asm.
+
+        "layout" shows the decision for each region and the graph with its layout changes.
+        "programs" shows the implementations chosen for operators and the fused programs. "schedule"
+        shows for each kernel its strategy, why earlier strategies did not apply, the trace as
+        Python and the scheduled program. "asm" shows the code of the kernels;
+        `library.source("asm", kernel, complete=True)` adds the entries that check arguments.
+        """
+        require_kind(stage, str, "stage must be a name", OptionError, "BW904", 'write show("asm")')
+        require_kind(
+            kernel,
+            (str, type(None)),
+            "kernel must be a name",
+            OptionError,
+            "BW905",
+            'write show("asm", "name")',
+        )
+        if stage in ("llvm", "asm", "lowered"):
+            return self.library.source(stage, kernel)
+        if stage not in SHOWN:
+            known = ", ".join([*SHOWN, "lowered", "llvm", "asm"])
+            raise OptionError(f"no stage {stage!r}", code="BW904", help=f"stages: {known}")
+        module = self.stages[SHOWN[stage]]
+        if stage == "schedule":
+            return self._show_schedules(module, kernel)
+        if kernel is not None:
+            return repr(module[kernel])
+        decided = [
+            line for name in deciding_passes(stage) for line in self.context.decisions.get(name, ())
+        ]
+        return "".join(f"# {line}\n" for line in decided) + module.script()
+
+    def _show_schedules(self, module: ir.IRModule, kernel: str | None) -> str:
+        parts: list[str] = []
+        for name, trace in self.context.traces.items():
+            if kernel is None or kernel == name:
+                func = module[name]
+                parts.append(f"# {name}: strategy {func.attrs.get('schedule_strategy')}")
+                refusals = self.context.refusals.get(name, ())
+                parts += [f"#   not {name}: {reason}" for name, reason in refusals]
+                if name in self.context.plans:
+                    parts.append(f"#   plan: {self.context.plans[name].to_json()}")
+                notes = (n for n in self.context.notes if n.startswith(f"{name}: "))
+                parts += [f"#   {note}" for note in notes]
+                parts.append(trace.as_python())
+                for when, other in self.context.variants.get(name, ()):
+                    parts.append(f"# where {when!r}:")
+                    parts.append(other.as_python())
+                parts.append(func.script())
+        if not parts:
+            known = ", ".join(self.context.traces)
+            raise OptionError(f"no kernel {kernel!r}", code="BW905", help=f"kernels: {known}")
+        return "\n".join(parts)
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the artefact, one shared library with code, weights and metadata, and return its
@@ -294,49 +326,3 @@ class CompiledModel(Executable):
         """
         require_path(path, 'write model.save("model.bwx")')
         return self.library.save(path, self.metadata)
-
-
-def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) -> Metadata:
-    """Build the metadata that an artefact stores."""
-    host: ir.PrimFunc = lowered["main"]
-    count = int(host.attrs[NUM_OUTPUTS])
-    check_module_attributes(imported, count)
-    inputs, outputs = (
-        host.buffers[: len(host.buffers) - count],
-        host.buffers[len(host.buffers) - count :],
-    )
-    orders: dict[str, Any] = imported.attrs.get("input_orders", {})
-    orders_out: Sequence[Any] = imported.attrs.get("output_orders", ((),) * count)
-    lower, upper = (host.attrs.get(f"tir_var_{end}_bound", {}) for end in ("lower", "upper"))
-    symbols = sorted({v.name for b in host.buffers for d in b.shape for v in ir.free_vars(d)})
-    signature = ExportedFunction(
-        "main",
-        tuple(_parameter(b, tuple(orders.get(b.name, ()))) for b in inputs),
-        tuple(_parameter(b, tuple(o)) for b, o in zip(outputs, orders_out, strict=True)),
-        {s: (int(lower.get(s, 0)), upper.get(s)) for s in symbols},
-        inputs_tree=imported.attrs.get("inputs_tree"),
-        outputs_tree=imported.attrs.get("outputs_tree", 0 if count == 1 else None),
-        framework=imported.attrs.get("framework", ""),
-    )
-    if signature.outputs_tree is None and count > 1:
-        signature = msgspec.structs.replace(signature, outputs_tree={"tuple": list(range(count))})
-    plan: ArenaPlan = context.options["memory_plans"]["main"]
-    weights = sum(int(a.nbytes) for a in lowered.attrs.get("constants", {}).values())
-    extra = {
-        "memory_plan": {
-            "packed_weight_bytes": weights,
-            "arena": size_text(plan.total),
-            "unshared": size_text(plan.unshared),
-            "storages": [(size_text(s.size), s.holds) for s in plan.storages],
-        }
-    }
-    target = context.target
-    features = tuple(sorted(target.feature_set))
-    return Metadata(__version__, target.triple, target.cpu, features, (signature,), "main", extra)
-
-
-def _parameter(buffer: ir.Buffer, order: tuple[int, ...]) -> Parameter:
-    """Describe a parameter by its logical shape; the buffer has the stored (permuted) shape."""
-    stored: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
-    shape = tuple(stored[order.index(axis)] for axis in range(len(order))) if order else stored
-    return Parameter(buffer.name, "tensor", buffer.dtype.name, shape, order=order)

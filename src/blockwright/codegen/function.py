@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -146,35 +146,60 @@ def emit_function(
 
 
 def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
-    """Positions of the buffer parameters that each function writes, directly or through callees."""
-    functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
-    known: dict[str, frozenset[int]] = {}
+    """Positions of the buffer parameters that each function writes, directly or through callees.
 
-    def visit(name: str, active: tuple[str, ...]) -> frozenset[int]:
-        if name in known:
-            return known[name]
+    Host programs may be recursive, so the sets grow until none changes.
+    """
+    functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
+    _check_recursion(functions)
+    known: dict[str, frozenset[int]] = dict.fromkeys(functions, frozenset())
+    waiting = list(functions)
+    callers: dict[str, list[str]] = {}
+    for name, func in functions.items():
+        for callee in _called(func, functions):
+            callers.setdefault(callee, []).append(name)
+    while waiting:
+        name = waiting.pop()
+        result = _written(functions[name], known, functions)
+        if result != known[name]:
+            known[name] = result
+            waiting += callers.get(name, ())
+    return known
+
+
+def _called(func: PrimFunc, functions: Mapping[str, PrimFunc]) -> list[str]:
+    """Functions of the module that a function calls."""
+    calls = (n for n in walk(func.body) if isinstance(n, Call) and n.op == "call_global")
+    names = (c.args[0].value for c in calls if isinstance(c.args[0], StringImm))
+    return [name for name in dict.fromkeys(names) if name in functions]
+
+
+def _check_recursion(functions: Mapping[str, PrimFunc]) -> None:
+    """Raise BW621 for tensor programs that call themselves; host programs count their depth."""
+    done: set[str] = set()
+
+    def visit(name: str, active: tuple[str, ...]) -> None:
         if name in active:
+            cycle = (*active[active.index(name) :], name)
+            if all(functions[each].attrs.get(IS_HOST) for each in cycle):
+                return
             raise BuildError(
-                f"recursive calls between functions: {' → '.join(active)}",
+                f"recursive calls between functions: {' → '.join(cycle)}",
                 code="BW621",
                 help="tensor programs cannot recurse",
             )
-
-        def callee_writes(callee: str) -> frozenset[int]:
-            return visit(callee, (*active, name))
-
-        result = _written(functions[name], callee_writes, functions)
-        known[name] = result
-        return result
+        if name not in done:
+            for callee in _called(functions[name], functions):
+                visit(callee, (*active, name))
+            done.add(name)
 
     for name in functions:
         visit(name, ())
-    return known
 
 
 def _written(
     func: PrimFunc,
-    callee_writes: Callable[[str], frozenset[int]],
+    known: Mapping[str, frozenset[int]],
     functions: Mapping[str, PrimFunc],
 ) -> frozenset[int]:
     root: dict[Buffer | Var, int] = {
@@ -202,7 +227,7 @@ def _written(
         elif isinstance(node, Call) and node.op == "call_global":
             callee = node.args[0]
             if isinstance(callee, StringImm) and callee.value in functions:
-                for position in callee_writes(callee.value):
+                for position in known[callee.value]:
                     touch(node.args[1 + position])
     return frozenset(out)
 

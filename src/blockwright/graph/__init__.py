@@ -5,7 +5,6 @@ from blockwright.graph.builder import (
     constant,
     function_analyzer,
     function_symbols,
-    parameter_symbols,
     shape_value,
     symbol_ranges,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "function_analyzer",
     "function_info",
     "function_symbols",
-    "parameter_symbols",
     "shape_value",
     "symbol_ranges",
 ]

@@ -37,32 +37,7 @@ def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.V
 
 def function_symbols(function: ir.GraphFunction) -> list[ir.Var]:
     """Symbols bound by the parameters, in order."""
-    return list(dict.fromkeys(s for p in function.params for s in parameter_symbols(p.info)))
-
-
-def parameter_symbols(info: ir.Info | None) -> list[ir.Var]:
-    """Symbols that a parameter with this annotation binds.
-
-    First the symbols that are a dimension by themselves, then those that a call can solve for: the
-    only symbol of a linear dimension, such as n of `2 * n + 1`.
-    """
-    result = dict.fromkeys(ir.symbolic_vars(info))
-    shape = info.shape if isinstance(info, ir.TensorInfo) else None
-    for dim in shape or ():
-        inside = ir.free_vars(dim)
-        if len(inside) == 1 and _is_linear(dim):
-            result.update(dict.fromkeys(inside))
-    return list(result)
-
-
-def _is_linear(dim: ir.Expr) -> bool:
-    """Whether a dimension is a symbol with numbers added, subtracted or multiplied."""
-    if isinstance(dim, ir.Var):
-        return True
-    if isinstance(dim, (ir.Add, ir.Sub, ir.Mul)):
-        symbolic = [side for side in (dim.a, dim.b) if not isinstance(side, ir.IntImm)]
-        return len(symbolic) == 1 and _is_linear(symbolic[0])
-    return False
+    return list(dict.fromkeys(s for p in function.params for s in ir.parameter_symbols(p.info)))
 
 
 def function_analyzer(function: ir.GraphFunction) -> Analyzer:
@@ -99,7 +74,7 @@ class GraphBuilder:
         """Add a function parameter and declare its dimension symbols."""
         variable = ir.GraphVar(self._fresh(name), False, info=info)
         self.params.append(variable)
-        for symbol, bounds in symbol_ranges(self.attrs, parameter_symbols(info)).items():
+        for symbol, bounds in symbol_ranges(self.attrs, ir.parameter_symbols(info)).items():
             self.analyzer.bind(symbol, bounds)
         return variable
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.graph.builder import parameter_symbols, symbol_ranges
+from blockwright.graph.builder import symbol_ranges
 from blockwright.graph.deduce import deduce_call
 from blockwright.graph.relate import (
     contradicts,
@@ -54,7 +54,7 @@ class Deduced:
         around = dict(self.scope)
         for param in function.params:
             self.infos[param] = param.info
-            self._declare(parameter_symbols(param.info))
+            self._declare(ir.parameter_symbols(param.info))
         result = self._sequence(function.body)
         if function.ret_info is not None:
             what = f"the result of {function.name}"

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from blockwright import ir
 from blockwright.analysis.sizes import divides_by_zero
-from blockwright.graph.builder import parameter_symbols
 from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import STATED
 from blockwright.graph.relate import (
@@ -65,7 +64,7 @@ class _Checker:
                 self.define(param)
                 if param.info is None:
                     self.problem("BW221", f"parameter {param.name} has no annotation", param)
-                self.symbols.update(parameter_symbols(param.info))
+                self.symbols.update(ir.parameter_symbols(param.info))
             called = [p.name for p in function.params]
             for name in sorted({n for n in called if called.count(n) > 1}):
                 self.problem(

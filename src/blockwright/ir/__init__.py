@@ -125,6 +125,7 @@ from blockwright.ir.graph import (
     TupleGetItem,
     TupleInfo,
     VarBinding,
+    parameter_symbols,
     symbolic_vars,
 )
 from blockwright.ir.messages import message_problem
@@ -317,6 +318,7 @@ __all__ = [
     "numeric_attrs",
     "op_has_effect",
     "op_row",
+    "parameter_symbols",
     "plain_attributes",
     "point",
     "point_region",

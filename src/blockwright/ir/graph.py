@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 
 from blockwright.ir.dtype import DType
-from blockwright.ir.expr import Expr, Var
+from blockwright.ir.expr import Add, Expr, IntImm, Mul, Sub, Var
 from blockwright.ir.node import Node
+from blockwright.ir.visit import collect
 from blockwright.support import IRError
 
 
@@ -254,3 +255,28 @@ def symbolic_vars(info: Info | None) -> list[Var]:
         elif isinstance(item, PrimInfo) and isinstance(item.value, Var):
             out[item.value] = None
     return list(out)
+
+
+def parameter_symbols(info: Info | None) -> list[Var]:
+    """Symbols that a parameter with this annotation binds.
+
+    First the symbols that are a dimension by themselves, then those that a call can solve for: the
+    only symbol of a linear dimension, such as n of `2 * n + 1`.
+    """
+    result = dict.fromkeys(symbolic_vars(info))
+    shape = info.shape if isinstance(info, TensorInfo) else None
+    for dim in shape or ():
+        inside = list(dict.fromkeys(collect(dim, Var)))
+        if len(inside) == 1 and _is_linear(dim):
+            result.update(dict.fromkeys(inside))
+    return list(result)
+
+
+def _is_linear(dim: Expr) -> bool:
+    """Whether a dimension is a symbol with numbers added, subtracted or multiplied."""
+    if isinstance(dim, Var):
+        return True
+    if isinstance(dim, (Add, Sub, Mul)):
+        symbolic = [side for side in (dim.a, dim.b) if not isinstance(side, IntImm)]
+        return len(symbolic) == 1 and _is_linear(symbolic[0])
+    return False

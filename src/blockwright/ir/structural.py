@@ -29,6 +29,7 @@ from blockwright.ir.graph import (
     GraphVar,
     MatchCast,
     VarBinding,
+    parameter_symbols,
     symbolic_vars,
 )
 from blockwright.ir.node import Held, Node
@@ -145,7 +146,7 @@ def _graph_definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
             raise _Mismatch(".params", x, y)
         pairs: list[tuple[Any, Any]] = []
         for p, q in zip(x.params, y.params, strict=True):
-            pairs += zip(symbolic_vars(p.info), symbolic_vars(q.info), strict=False)
+            pairs += zip(parameter_symbols(p.info), parameter_symbols(q.info), strict=False)
         return [*pairs, *zip(x.params, y.params, strict=True)]
     if isinstance(x, MatchCast):
         symbols = zip(symbolic_vars(x.pattern), symbolic_vars(y.pattern), strict=False)

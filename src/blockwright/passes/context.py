@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from blockwright import ir
 from blockwright.arith.querylog import Query
 from blockwright.build.compile_cache import CompileCache
+from blockwright.graph import Deduced
 from blockwright.support import BlockwrightWarning
 from blockwright.support.registry import load
 from blockwright.support.stack import deep
@@ -66,6 +67,7 @@ class PassContext:
         size_checks: graph function → assertions on its sizes, checked when a call starts.
         timings: pass name → seconds.
         queries: unproved arithmetic conditions, recorded if the option `log_queries` is set.
+        checked: the last module that `check_graphs` checked, and what it deduced by function name.
         compile_cache: results of earlier compilations; None disables reuse.
         progress: called with (stage name, finished, total) by long stages.
     """
@@ -90,6 +92,7 @@ class PassContext:
         self.timings: dict[str, float] = {}
         self.queries: list[Query] = []
         self.compile_cache: CompileCache | None = None
+        self.checked: tuple[ir.IRModule | None, dict[str, Deduced]] = (None, {})
         self._progress = progress
 
     def progress(self, stage: str, done: int, total: int) -> None:

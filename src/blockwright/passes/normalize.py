@@ -3,6 +3,7 @@
 Before:  m = T.int64(); y = R.match_cast(x, R.Tensor((m, 4))); z = R.add(R.exp(y), y)   # x: (n, 4)
 After:   y = R.match_cast(x, R.Tensor((n, 4))); lv: R.Tensor((n, 4)) = R.exp(y); z = R.add(lv, y)
 
+Calls of graph functions and branches are already inlined and outlined.
 Modules made by the graph builder are already in this form; scripts need not be.
 """
 
@@ -11,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.graph import Deduced, check_structure, constant, deduce_call, function_analyzer
+from blockwright.graph import Deduced, constant, deduce_call, function_analyzer
 from blockwright.ops.table import OPERATORS
+from blockwright.passes.check_graphs import checked
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
 from blockwright.passes.size_checks import size_checks
-from blockwright.support import GraphError
-
-_CONTROL = (ir.If, ir.GraphFunction)
 
 
 @graph_pass
@@ -29,23 +28,10 @@ def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         calls and annotations that deduction does not imply.
     """
 
+    known = checked(module, ctx)
+
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
-        check_structure(function, module, ctx.target.kind)
-        deduced = Deduced(function, module)
-        if deduced.problems:
-            raise GraphError.collect(deduced.problems)
-        for binding in function.bindings:
-            if isinstance(binding, ir.VarBinding) and isinstance(binding.value, _CONTROL):
-                branch = isinstance(binding.value, ir.If)
-                kind = "a branch" if branch else "a local function"
-                raise GraphError(
-                    f"{name}: {binding.var.name} is {kind}, which cannot be compiled",
-                    code="BW410",
-                    help="use R.where, or decide in Python which function to call"
-                    if branch
-                    else "inline its bindings at the call",
-                )
-        normal = _Normalizer(function, module, deduced).run()
+        normal = _Normalizer(function, module, known[name]).run()
         ctx.size_checks[name] = size_checks(normal)
         return normal
 
@@ -202,6 +188,22 @@ class _Normalizer(ir.Mutator):
             return (value,)
         count = len(value.info.fields)
         return [self._named(ir.TupleGetItem(value, index)) for index in range(count)]
+
+    def rewrite_If(self, node: ir.If) -> ir.If:
+        """Rename operands: the branches are calls, whose annotations `outline_branches` set."""
+        return node.replace(
+            condition=self._named(self(node.condition)),
+            then_branch=self._branch(node.then_branch),
+            else_branch=self._branch(node.else_branch),
+        )
+
+    def _branch(self, branch: ir.SeqExpr) -> ir.SeqExpr:
+        (binding,) = branch.blocks[0].bindings
+        assert isinstance(binding, ir.VarBinding)
+        assert isinstance(binding.value, ir.GraphCall)
+        args = tuple(self._named(self(a)) for a in binding.value.args)
+        call = binding.replace(value=binding.value.replace(args=args))
+        return branch.replace(blocks=(ir.BindingBlock((call,)),))
 
     def rewrite_TupleExpr(self, node: ir.TupleExpr) -> ir.GraphExpr:
         node = self.descend(node)

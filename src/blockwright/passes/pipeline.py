@@ -19,7 +19,12 @@ STAGES: tuple[Stage, ...] = (
     (
         "LowerOperatorToTensorProgram",
         passes(
+            "check_graphs.check_graphs",
+            "functions.inline_functions.inline_functions",
+            "functions.outline_branches.outline_branches",
             "normalize.normalize",
+            "functions.flatten_tuples.flatten_tuples",
+            "host.protect_updates.own_inplace_programs",
             "drop_marks.drop_marks",
             "add_roots.add_roots",
             "fold_affine.fold_affine",
@@ -50,7 +55,10 @@ STAGES: tuple[Stage, ...] = (
         ),
     ),
     # The memory plan depends only on the final graph: `lower_host` computes it for its functions.
-    ("DynShapeAwareMemoryPlanning", passes("host.lower_host.lower_host")),
+    (
+        "DynShapeAwareMemoryPlanning",
+        passes("host.protect_updates.protect_updates", "host.lower_host.lower_host"),
+    ),
     ("CUDAGraphOffloading", ()),
     ("BuildRunnableModule", ()),
 )

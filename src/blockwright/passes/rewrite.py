@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
 
 from blockwright import ir
 from blockwright.support import GraphError
@@ -52,9 +53,14 @@ def map_calls(
 def flat_function(
     function: ir.GraphFunction, bindings: Iterable[ir.Binding], result: ir.GraphExpr | None = None
 ) -> ir.GraphFunction:
-    """Replace the bindings of a function by one dataflow block that holds `bindings`."""
+    """Replace the bindings of a function by one block that holds `bindings`.
+
+    It is a dataflow block unless there are branches.
+    """
+    kept = tuple(bindings)
+    plain = not any(isinstance(getattr(b, "value", None), ir.If) for b in kept)
     body = function.body.replace(
-        blocks=(ir.BindingBlock(tuple(bindings), dataflow=True),),
+        blocks=(ir.BindingBlock(kept, dataflow=plain),),
         body=function.body.body if result is None else result,
     )
     return function.replace(body=body)
@@ -85,6 +91,36 @@ def tir_callee(value: ir.GraphExpr) -> str | None:
     if value.op.name != "call_tir" or not isinstance(value.args[0], ir.GlobalVar):
         return None
     return value.args[0].name
+
+
+def called_function(value: ir.GraphExpr, module: ir.IRModule) -> str | None:
+    """Name of the graph function that an expression calls; None for other expressions."""
+    if not isinstance(value, ir.GraphCall) or not isinstance(value.op, ir.GlobalVar):
+        return None
+    known = module.functions.get(value.op.name)
+    return value.op.name if isinstance(known, ir.GraphFunction) else None
+
+
+def overwritten(value: ir.GraphExpr) -> dict[int, int]:
+    """Results of a call_tir_inplace that overwrite an argument: result → position of the argument.
+
+    Empty for other expressions.
+    """
+    if not isinstance(value, ir.GraphCall) or not isinstance(value.op, ir.OpRef):
+        return {}
+    if value.op.name != "call_tir_inplace":
+        return {}
+    given: Any = value.attrs.get("inplace_indices", ())
+    indices = (given,) if isinstance(given, int) else tuple(given)
+    return {k: index for k, index in enumerate(indices) if index >= 0}
+
+
+def branch_call(branch: ir.SeqExpr) -> ir.GraphCall:
+    """The call that an outlined branch consists of (see `functions.outline_branches`)."""
+    (binding,) = branch.blocks[0].bindings
+    assert isinstance(binding, ir.VarBinding)
+    assert isinstance(binding.value, ir.GraphCall)
+    return binding.value
 
 
 def tir_args(value: ir.GraphExpr) -> tuple[ir.GraphExpr, ...]:

@@ -86,6 +86,9 @@ class ExportedFunction(msgspec.Struct, frozen=True):
         dims: inclusive range of each symbolic size; the upper end is None when unbounded.
         inputs_tree, outputs_tree: nesting of arguments and results, as JSON values.
         framework: package of the results when no argument is an array; "" for NumPy.
+        updated: pairs of a result's position among all results and the position of the parameter
+            that it is: one that the function updates in place. `results` lists the others.
+        memory: the memory plan; empty in earlier artefacts, where `extra` of the metadata has it.
     """
 
     name: str
@@ -95,6 +98,15 @@ class ExportedFunction(msgspec.Struct, frozen=True):
     inputs_tree: Any = None
     outputs_tree: Any = None
     framework: str = ""
+    updated: tuple[tuple[int, int], ...] = ()
+    memory: dict[str, Any] = {}
+
+    def describe(self) -> str:
+        """The function's name with its parameters, their types and shapes."""
+        params = ", ".join(
+            f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]" for p in self.parameters
+        )
+        return f"{self.name}({params})"
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -104,7 +116,7 @@ class Metadata(msgspec.Struct, frozen=True):
         version: version of Blockwright that wrote the artefact.
         triple, cpu, features: the compilation target; `features` (LLVM names) are required to run
             the code.
-        main: the function that runs when the artefact itself is called.
+        main: the function that runs when the artefact itself is called; "" if there is none.
         extra: additional JSON values.
     """
 

@@ -198,6 +198,7 @@ CODES: dict[str, str] = {
     "BW420": "Operator, or implementation of one, whose name is taken.",
     "BW421": "Replacement of a graph value that does not have its annotation.",
     "BW422": "Malformed graph pattern, or a capture that a match does not have.",
+    "BW423": "Function value that would have to exist at run time.",
     # --------------------------------------------------------------------------------- front ends
     "BW500": "Model cannot be imported (no more specific code).",
     "BW501": "Unsupported operators.",
@@ -285,6 +286,9 @@ CODES: dict[str, str] = {
     "BW718": "Sanitizer: index exceeds 64 bits.",
     "BW719": "Call sizes violate a guard of the exported PyTorch program.",
     "BW720": "Out of memory for temporary buffers or results.",
+    "BW721": "The compiled model has no function of that name, or no main function.",
+    "BW722": "Memory for a result that is a parameter updated in place.",
+    "BW723": "A recursive function calls itself too deep.",
     "BW750": "Interpreter stopped (no more specific code).",
     "BW751": "Interpreter: access out of bounds.",
     "BW752": "Interpreter: read of an uninitialized element.",

@@ -14,29 +14,37 @@ declarations would make a deep tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
 from blockwright.graph.calling_convention import calling_convention
-from blockwright.ir.attributes import IS_HOST, IS_PRIVATE, IS_VIEW, NUM_OUTPUTS
+from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
 from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.functions.call_graph import callees, recursive_functions
 from blockwright.passes.host.plan_memory import ALIGNMENT, ArenaPlan, is_view, plan_memory
-from blockwright.passes.legalize import with_scalar_symbols
+from blockwright.passes.host.protect_updates import copy_call
+from blockwright.passes.host.signature import HostResults, HostSignature, leaves, result_tree
 from blockwright.passes.rewrite import (
+    branch_call,
+    called_function,
     graph_functions,
+    overwritten,
     symbol_values,
     tir_args,
     tir_callee,
     tir_symbols,
 )
-from blockwright.script.compute import Program
 from blockwright.support import GraphError
 
+MAX_DEPTH = 1000
+"""Calls of a recursive function that may be active at once; each uses stack of the thread."""
+
 _HANDLE = ir.dtype_of("handle")
+_NOTHING = ir.Evaluate(ir.const(0, "int32"))
 
 
 def address(buffer: ir.Buffer) -> ir.Expr:
@@ -46,37 +54,46 @@ def address(buffer: ir.Buffer) -> ir.Expr:
 
 
 class _Host:
-    """Builds the host program of one graph function."""
+    """Builds the host program of one graph function.
+
+    Arguments:
+        signatures: of all graph functions of the module.
+        public: whether callers outside the module call it, and none inside.
+    """
 
     def __init__(
         self,
-        name: str,
-        function: ir.GraphFunction,
+        signature: HostSignature,
         module: ir.IRModule,
-        checks: Sequence[ir.AssertStmt] = (),
+        signatures: Mapping[str, HostSignature],
+        public: bool,
+        checks: Sequence[ir.Stmt] = (),
     ) -> None:
-        self.name = name
-        self.checks = list(checks)  # of sizes, emitted before all other statements
-        self.function = function
+        self.signature, self.signatures, self.public = signature, signatures, public
+        self.name = signature.name
+        # checks of sizes are emitted before all other statements
+        self.checks: list[ir.Stmt] = [*signature.checks, *checks]
+        self.function = signature.function
         self.module = module
-        self.analyzer: Analyzer = function_analyzer(function)
-        self.plan: ArenaPlan = plan_memory(function, module)
-        self.pointers: dict[ir.GraphExpr, ir.Expr] = {}
+        self.analyzer: Analyzer = function_analyzer(self.function)
+        self.plan: ArenaPlan = plan_memory(self.function, module)
+        self.pointers: dict[ir.GraphExpr, ir.Expr] = {
+            param: address(buffer) for param, buffer in signature.buffers.items()
+        }
         self.declared: list[tuple[ir.Buffer, ir.Expr]] = []
         self.steps: list[ir.Stmt] = []
         self.constants: dict[str, Any] = {}
         self.extra: dict[str, ir.PrimFunc] = {}
+        self.results, self.outputs = self._outputs()
         arena_type = ir.dtype_of("uint8")
         empty = ir.is_const_int(self.plan.total, 0)  # empty values need an address too
         size = ir.const(ALIGNMENT, "int64") if empty else self.plan.total
         self.arena = ir.Buffer("arena", arena_type, (size,), data_alignment=ALIGNMENT)
 
     def build(self) -> ir.PrimFunc:
-        inputs = [self._parameter(p, p.name) for p in self.function.params]
-        outputs = self._outputs()
         for binding in self.function.bindings:
             self._binding(binding)
-        for value, buffer in outputs:
+        for value, buffer in self.outputs:
             if self.pointers.get(value) is not self.pointers[_Slot(buffer)]:
                 self._copy(value, buffer)
         body = ir.seq(self.steps) if self.steps else ir.Evaluate(ir.const(0, "int32"))
@@ -84,59 +101,77 @@ class _Host:
             body = ir.DeclBuffer(buffer, source, body)
         if self.plan.storages:
             body = ir.Allocate(self.arena, body)
-        body = ir.seq([*self.checks, body])
-        return self._function([*inputs, *(b for _, b in outputs)], len(outputs), body)
+        body = ir.seq([*self._depth_check(), *self.checks, body])
+        private = self.signature.depth is not None or "global_symbol" not in self.function.attrs
+        return self.signature.program(body, private)
 
-    def _function(self, buffers: list[ir.Buffer], count: int, body: ir.Stmt) -> ir.PrimFunc:
-        handles = tuple(ir.Var(f"{b.name}_handle", _HANDLE) for b in buffers)
-        attrs = {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
-        attrs |= {"global_symbol": self.name, NUM_OUTPUTS: count, IS_HOST: True}
-        return ir.PrimFunc(handles, tuple(zip(handles, buffers, strict=True)), body, attrs)
+    def entry(self, name: str) -> ir.PrimFunc:
+        """The program that callers outside call if this one is recursive: it passes depth 0."""
+        around = HostSignature(name, self.function, recursive=False)
+        around.add_outputs([value for value, _ in self.outputs])
+        inner = self.signature
+        buffers = (*around.buffers.values(), *around.outputs)
+        numbers = (v for v in around.params if not v.dtype.is_handle)
+        args = (
+            ir.StringImm(inner.name),
+            *map(address, buffers),
+            *numbers,
+            ir.const(0, "int32"),
+            *inner.convention().symbols,
+        )
+        call = ir.Call("call_global", args, ir.dtype_of("int32"))
+        private = "global_symbol" not in self.function.attrs
+        return around.program(ir.Evaluate(call), private)
 
-    def _buffer_like(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
-        info = value.info
-        if not isinstance(info, ir.TensorInfo):
-            raise GraphError(
-                f"{name} of {self.name} is {info!r}: compiled functions accept and return tensors",
-                code="BW413",
-            )
-        if info.shape is None or info.dtype is None:
-            raise GraphError(
-                f"{name} of {self.name} is {info!r}: parameters and results of "
-                "compiled functions have a shape and an element type",
-                code="BW407",
-                help="annotate a parameter with a shape of symbols, such as "
-                'R.Tensor(("n", "m"), "float32"); match_cast a result',
-            )
-        return ir.Buffer(name, info.dtype, info.shape)
+    def _depth_check(self) -> list[ir.Stmt]:
+        depth = self.signature.depth
+        if depth is None:
+            return []
+        message = (
+            f"BW723: {self.function.name} calls itself more than {MAX_DEPTH} times deep\n"
+            "help: make sure that the recursion ends, or use a loop in a tensor program"
+        )
+        return [ir.AssertStmt(depth < ir.const(MAX_DEPTH, depth.dtype), message, ())]
 
-    def _parameter(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
-        buffer = self._buffer_like(value, name)
-        self.pointers[value] = address(buffer)
-        return buffer
-
-    def _outputs(self) -> list[tuple[ir.GraphExpr, ir.Buffer]]:
-        """Result values with their output buffers."""
+    def _outputs(self) -> tuple[HostResults, list[tuple[ir.GraphExpr, ir.Buffer]]]:
+        """Result values with their output buffers, without parameters updated in place."""
         result = self.function.body.body
-        values = self._tuple(result)
+        values = leaves(result, self.plan.fields)
+        updated = self._updated(values)
+        fresh = [value for k, value in enumerate(values) if k not in updated]
+        self.signature.add_outputs(fresh)
         outputs: list[tuple[ir.GraphExpr, ir.Buffer]] = []
-        for position, value in enumerate(values):
-            buffer = self._buffer_like(value, f"out{position}" if len(values) > 1 else "out")
+        for value, buffer in zip(fresh, self.signature.outputs, strict=True):
             pointer = address(buffer)
             self.pointers[_Slot(buffer)] = pointer
             root = self.plan.root(value)
             if root in self.plan.results and root not in self.pointers:
                 self.pointers[root] = pointer  # computed in place, without a copy
             outputs.append((value, buffer))
-        return outputs
+        tree, _ = result_tree(result.info)
+        return HostResults(tree, tuple(updated.items())), outputs
 
-    def _tuple(self, value: ir.GraphExpr) -> list[ir.GraphExpr]:
-        """The values of a tuple, or the value itself."""
-        if isinstance(value, ir.TupleExpr):
-            return list(value.fields)
-        if isinstance(value, ir.GraphVar) and value in self.plan.fields:
-            return list(self.plan.fields[value])
-        return [value]
+    def _updated(self, values: Sequence[ir.GraphExpr]) -> dict[int, int]:
+        """Results that are parameters updated in place: position → position of the parameter."""
+        written = {
+            self.plan.root(tir_args(b.value)[index])
+            for b in self.function.bindings
+            if isinstance(b, ir.VarBinding)
+            for index in overwritten(b.value).values()
+        }
+        result: dict[int, int] = {}
+        for position, value in enumerate(values):
+            root = self.plan.root(value)
+            if not self.public or root not in written or root not in self.function.params:
+                continue
+            if ir.structural_equal(_shape(value), _shape(root)):
+                result[position] = self._argument_position(root)
+        return result
+
+    def _argument_position(self, param: ir.GraphExpr) -> int:
+        """The position of a tensor parameter among the arguments of the host program."""
+        buffer = next(b for p, b in self.signature.buffers.items() if p is param)
+        return [v.name for v in self.signature.params].index(f"{buffer.name}_handle")
 
     def _binding(self, binding: ir.Binding) -> None:
         assert isinstance(binding, (ir.VarBinding, ir.MatchCast))
@@ -145,31 +180,85 @@ class _Host:
             if isinstance(binding, ir.MatchCast):
                 self._check_cast(binding, value)
             return  # its annotation holds the value: no memory needed
-        if binding.var in self.plan.alias:
+        update = bool(overwritten(value))
+        if binding.var in self.plan.alias and not update:
             source = self.plan.alias[binding.var]
             self.pointers[binding.var] = self._pointer(source)
             if isinstance(binding, ir.MatchCast):
                 self._check_cast(binding, source)
             return
-        if isinstance(value, (ir.TupleExpr, ir.GraphVar)) and binding.var in self.plan.fields:
+        named = (ir.TupleExpr, ir.GraphVar, ir.TupleGetItem)
+        if isinstance(value, named) and binding.var in self.plan.fields:
             return  # a tuple of existing values
-        outs = self._tuple(binding.var)
+        outs = leaves(binding.var, self.plan.fields)
         for out in outs:
             if out not in self.pointers and isinstance(out, ir.GraphVar):
-                self.pointers[out] = self._planned(out)
+                aliased = self.plan.alias.get(out)
+                known = self._planned(out) if aliased is None else self._pointer(aliased)
+                self.pointers[out] = known
         name = tir_callee(value)
-        if name is not None:
+        if update:
+            self._update(value, outs)
+        elif name is not None:
             self._call(name, self.module[name], [*tir_args(value), *outs], tir_symbols(value))
+        elif isinstance(value, ir.If):
+            self._branch(value, outs)
+        elif called_function(value, self.module) is not None:
+            assert isinstance(value, ir.GraphCall)
+            self._function_call(value, outs)
         elif isinstance(value, ir.GraphCall) and isinstance(value.op, ir.OpRef):
             self._library(value, outs)
         else:
             raise GraphError(
-                f"{binding.var.name}: this expression cannot be compiled: {value!r}",
-                code="BW410",
-                help="inline the bindings of a graph function at its call"
-                if isinstance(value, ir.GraphCall)
-                else None,
+                f"{binding.var.name}: this expression cannot be compiled: {value!r}", code="BW410"
             )
+
+    def _update(self, value: ir.GraphExpr, outs: list[ir.GraphExpr]) -> None:
+        """Call a program that overwrites arguments; only its other results are passed."""
+        assert isinstance(value, ir.GraphCall)
+        assert isinstance(value.args[0], ir.GlobalVar)
+        fresh = [out for k, out in enumerate(outs) if k not in overwritten(value)]
+        name = value.args[0].name
+        self._call(name, self.module[name], [*tir_args(value), *fresh], tir_symbols(value))
+
+    def _branch(self, value: ir.If, outs: list[ir.GraphExpr]) -> None:
+        """Emit a branch between two calls, which write the same results."""
+        condition = self._condition(value.condition)
+        parts: list[ir.Stmt] = []
+        for branch in (value.then_branch, value.else_branch):
+            saved, self.steps = self.steps, []
+            self._function_call(branch_call(branch), outs)
+            parts.append(ir.seq(self.steps))
+            self.steps = saved
+        self.steps.append(ir.IfThenElse(condition, *parts))
+
+    def _condition(self, value: ir.GraphExpr) -> ir.Expr:
+        """The condition of a branch: a size expression, or the element of a tensor."""
+        if isinstance(value.info, ir.PrimInfo):
+            if value.info.value is None:
+                raise GraphError(
+                    "the condition of an `if` has no known value",
+                    code="BW410",
+                    help="use a tensor of one bool, or an expression of symbols",
+                )
+            return value.info.value
+        buffer = self.signature.buffer_like(value, f"flag{len(self.declared)}")
+        self.declared.append((buffer, self._pointer(value)))
+        return ir.BufferLoad(buffer, ())
+
+    def _function_call(self, call: ir.GraphCall, outs: list[ir.GraphExpr]) -> None:
+        """Call another host program; a recursive one also takes its depth."""
+        name = called_function(call, self.module)
+        assert name is not None
+        callee = self.signatures[name]
+        pairs = zip(callee.function.params, call.args, strict=True)
+        tensors = [arg for param, arg in pairs if param in callee.buffers]
+        scalars = list(callee.scalars_of(call.args))
+        if callee.depth is not None:
+            mine = self.signature.depth
+            none = ir.const(0, callee.depth.dtype)
+            scalars.append(none if mine is None else mine + ir.const(1, mine.dtype))
+        self._call(callee.name, callee.program(_NOTHING, True), [*tensors, *outs], tuple(scalars))
 
     def _planned(self, var: ir.GraphVar) -> ir.Expr:
         """Address of a value in the arena."""
@@ -233,7 +322,7 @@ class _Host:
             )
         views: list[ir.Expr] = []
         for operand in (*tir_args(value), *outs):
-            buffer = self._buffer_like(operand, f"view{len(self.declared)}")
+            buffer = self.signature.buffer_like(operand, f"view{len(self.declared)}")
             self.declared.append((buffer, self._pointer(operand)))
             zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
             views.append(ir.Call("tensor", (ir.BufferLoad(buffer, zeros),), _HANDLE))
@@ -264,14 +353,16 @@ class _Host:
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
         """Copy a result that is a parameter, constant, view or repeated value to its buffer."""
-        program = Program(f"{self.name}_copy{len(self.extra)}")
-        read = program.param("source", out.shape, out.dtype)
-        result = program.compute("out", out.shape, lambda *i: read[i])
-        func, symbols = with_scalar_symbols(program.finish([result], {IS_PRIVATE: True}))
-        self.extra[func.name] = func
         slot = _Slot(out, info=value.info)
         self.pointers[slot] = self.pointers[_Slot(out)]
-        self._call(func.name, func, [value, slot], tuple(symbols))
+        copy = copy_call(value, value.tensor_info, self._add_copy)
+        self._call(self._copy_name, self.extra[self._copy_name], [value, slot], tir_symbols(copy))
+
+    def _add_copy(self, _base: str, func: ir.PrimFunc) -> str:
+        name = self._copy_name = f"{self.name}_copy{len(self.extra)}"
+        attrs = {**func.attrs, "global_symbol": name, IS_PRIVATE: True}
+        self.extra[name] = func.replace(attrs=attrs)
+        return name
 
 
 class _Slot(ir.GraphExpr, frozen=True, eq=False):
@@ -317,7 +408,6 @@ def _cast_assertion(cast: ir.MatchCast, axis: int, wanted: ir.Expr, size: ir.Exp
 
 
 _OTHERWISE = {
-    "call_tir_inplace": "use call_tir with a program that writes to a separate result",
     "call_packed": "use call_dps_packed, which receives the memory of its result",
     "call_pure_packed": "use call_dps_packed, which receives the memory of its result",
 }
@@ -344,16 +434,29 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     functions = dict(module.functions)
     constants: dict[str, Any] = dict(module.attrs.get("constants", {}))
     plans: dict[str, ArenaPlan] = {}
-    for name, function in graph_functions(module):
-        host = _Host(name, function, module, ctx.size_checks.get(name, ()))
-        functions[name] = host.build()
+    results: dict[str, HostResults] = {}
+    recursive = recursive_functions(module)
+    called = {name for _, f in graph_functions(module) for name in callees(f, module)}
+    signatures = {
+        name: HostSignature(name, f, name in recursive) for name, f in graph_functions(module)
+    }
+    hosts = {
+        name: _Host(each, module, signatures, name not in called, ctx.size_checks.get(name, ()))
+        for name, each in signatures.items()
+    }
+    for name, host in hosts.items():
+        functions[host.signature.name] = host.build()
+        if name in recursive and "global_symbol" in host.function.attrs:
+            functions[name] = host.entry(name)
+        elif name in recursive:
+            del functions[name]
         functions.update(host.extra)
         constants.update(host.constants)
-        plans[name] = host.plan
+        plans[name], results[name] = host.plan, host.results
     views = [n for n, f in functions.items() if _only_view(n, f, module)]
     for name in views:
         del functions[name]
-    ctx.options["memory_plans"] = plans
+    ctx.options["memory_plans"], ctx.options["host_results"] = plans, results
     return module.replace(functions=functions, attrs={**module.attrs, "constants": constants})
 
 

@@ -16,7 +16,8 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
 from blockwright.ir.attributes import IS_VIEW
-from blockwright.passes.rewrite import tir_args, tir_callee, used_vars
+from blockwright.passes.host.signature import leaves
+from blockwright.passes.rewrite import overwritten, tir_args, tir_callee, used_vars
 
 ALIGNMENT = 64
 
@@ -120,12 +121,32 @@ class _Planner:
             self.plan.fields[var] = value.fields
         elif isinstance(value, ir.TupleGetItem) and value.tuple_value in self.plan.fields:
             assert isinstance(value.tuple_value, ir.GraphVar)
-            self.plan.alias[var] = self.plan.fields[value.tuple_value][value.index]
-        elif isinstance(value, ir.GraphCall) and isinstance(var.info, ir.TupleInfo):
-            self.plan.fields[var] = tuple(
-                ir.GraphVar(f"{var.name}_{index}", True, info=info)
-                for index, info in enumerate(var.info.fields)
-            )
+            field = self.plan.fields[value.tuple_value][value.index]
+            if isinstance(field, ir.TupleExpr):
+                self.plan.fields[var] = field.fields
+            elif isinstance(field, ir.GraphVar) and field in self.plan.fields:
+                self.plan.fields[var] = self.plan.fields[field]
+            else:
+                self.plan.alias[var] = field
+        elif isinstance(value, (ir.GraphCall, ir.If)) and isinstance(var.info, ir.TupleInfo):
+            self._new_fields(var, var.info)
+        if isinstance(value, ir.GraphCall) and overwritten(value):
+            results = self.plan.fields.get(var, (var,))
+            for position, index in overwritten(value).items():
+                result = results[position]
+                assert isinstance(result, ir.GraphVar)
+                self.plan.alias[result] = tir_args(value)[index]
+
+    def _new_fields(self, var: ir.GraphVar, info: ir.TupleInfo) -> None:
+        """Create the fields of a tuple that a call returns, nested ones included."""
+        fields = tuple(
+            ir.GraphVar(f"{var.name}_{index}", True, info=part)
+            for index, part in enumerate(info.fields)
+        )
+        self.plan.fields[var] = fields
+        for field in fields:
+            if isinstance(field.info, ir.TupleInfo):
+                self._new_fields(field, field.info)
 
     def _defined(self, binding: ir.Binding) -> list[ir.GraphVar]:
         """Values that a binding computes."""
@@ -133,14 +154,14 @@ class _Planner:
             return []
         if binding.var not in self.plan.fields:
             return [binding.var]
-        if not isinstance(binding.value, ir.GraphCall):
+        if not isinstance(binding.value, (ir.GraphCall, ir.If)):
             return []
-        return [f for f in self.plan.fields[binding.var] if isinstance(f, ir.GraphVar)]
+        every = leaves(binding.var, self.plan.fields)
+        return [f for f in every if isinstance(f, ir.GraphVar)]
 
     def _roots(self, var: ir.GraphVar) -> list[ir.GraphVar]:
         """Values whose memory is read when `var` is read."""
-        values = self.plan.fields.get(var, (var,))
-        roots = [self.plan.root(v) for v in values]
+        roots = [self.plan.root(v) for v in leaves(var, self.plan.fields)]
         return [r for r in roots if isinstance(r, ir.GraphVar)]
 
     def _last_uses(self, bindings: tuple[ir.Binding, ...]) -> dict[ir.GraphVar, int]:

@@ -364,6 +364,11 @@ class RelaxParser(RelaxEvaluator):
         if not isinstance(condition, GraphExpr):
             self.body(node.body if condition else node.orelse)
             return
+        name, value, info = self._choice(node, condition)
+        self.bind(name, self.emit(name, value, info, node))
+
+    def _choice(self, node: ast.If, condition: GraphExpr) -> tuple[str, ir.If, Info | None]:
+        """Parse an `if` at run time; returns the name and annotation of its value too."""
         if self.outputs is not None:
             raise ParseProblem(
                 "BW108", "a dataflow block has no `if`", node, "end the dataflow block before it"
@@ -386,29 +391,27 @@ class RelaxParser(RelaxEvaluator):
                 node,
                 "it is one value; annotate it in one branch only",
             )
-        info = info if info is not None else other_info
-        self.bind(name, self.emit(name, ir.If(condition, then, other), info, node))
+        return name, ir.If(condition, then, other), info if info is not None else other_info
 
     def _branch(self, body: list[ast.stmt], node: ast.If) -> tuple[ir.SeqExpr, str, Info | None]:
-        """Parse a branch; its last assignment is the value of the branch."""
-        last = body[-1] if body else None
-        target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
-        value_node: Any = getattr(last, "value", None)
-        if not isinstance(target, ast.Name) or value_node is None:
-            raise ParseProblem(
-                "BW103",
-                "a branch ends by assigning the value of the `if`",
-                node,
-                "if c: y = … else: y = …",
-            )
+        """Parse a branch; its value is that of its last assignment, or of the `if` at its end."""
         with self._inner() as sequence:
+            while body and isinstance(last := body[-1], ast.If):
+                self.body(body[:-1])
+                condition = self.eval(last.test)
+                if isinstance(condition, GraphExpr):
+                    name, value, info = self._choice(last, condition)
+                    return sequence.finish(self.emit(name, value, info, last)), name, info
+                body = last.body if condition else last.orelse
+            target, value_node = _assigned(body, node)
             self.body(body[:-1])
             with self.reporter.statement(value_node):
+                last = body[-1]
                 info = self._info(last.annotation) if isinstance(last, ast.AnnAssign) else None
                 value = as_graph(self.eval(value_node))
                 if isinstance(value, GraphCall):
-                    value = self.emit(target.id, value, info, value_node)
-                return sequence.finish(self.normal(value, value_node)), target.id, info
+                    value = self.emit(target, value, info, value_node)
+                return sequence.finish(self.normal(value, value_node)), target, info
         raise ParseProblem("BW103", "this branch has no value", node)
 
     @contextmanager
@@ -448,6 +451,21 @@ class RelaxParser(RelaxEvaluator):
 
     def visit_Pass(self, node: ast.Pass) -> None:
         """`pass` emits nothing."""
+
+
+def _assigned(body: list[ast.stmt], node: ast.If) -> tuple[str, ast.expr]:
+    """The name and value of the assignment at the end of a branch."""
+    last = body[-1] if body else None
+    target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
+    value = getattr(last, "value", None)
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.expr):
+        raise ParseProblem(
+            "BW103",
+            "a branch ends by assigning the value of the `if`",
+            node,
+            "if c: y = … else: y = …",
+        )
+    return target.id, value
 
 
 RelaxParser.statements.update({

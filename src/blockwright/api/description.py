@@ -1,0 +1,131 @@
+"""Build the metadata that an artefact stores about its functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from blockwright import __version__, ir
+from blockwright.api.module_attributes import check_module_attributes
+from blockwright.codegen.function import written_parameters
+from blockwright.ir.attributes import NUM_OUTPUTS
+from blockwright.passes import PassContext
+from blockwright.passes.host.plan_memory import ArenaPlan
+from blockwright.passes.host.signature import HostResults
+from blockwright.passes.host.size_text import size_text
+from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter
+
+
+def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) -> Metadata:
+    """Build the metadata of a compiled module: its target and its public graph functions.
+
+    The main function is the one named "main", or the only one.
+    """
+    written = written_parameters(lowered)
+    names = entry_names(imported)
+    functions = tuple(_function(name, imported, lowered, written[name], context) for name in names)
+    main = "main" if "main" in names else names[0] if len(names) == 1 else ""
+    target = context.target
+    features = tuple(sorted(target.feature_set))
+    return Metadata(__version__, target.triple, target.cpu, features, functions, main)
+
+
+def entry_names(module: ir.IRModule) -> tuple[str, ...]:
+    """Names of the graph functions that callers of a compiled module see: those not private."""
+    return tuple(
+        name
+        for name, f in module.functions.items()
+        if isinstance(f, ir.GraphFunction) and "global_symbol" in f.attrs
+    )
+
+
+def _function(
+    name: str,
+    imported: ir.IRModule,
+    lowered: ir.IRModule,
+    written: frozenset[int] | set[int],
+    context: PassContext,
+) -> ExportedFunction:
+    host: ir.PrimFunc = lowered[name]
+    count = int(host.attrs[NUM_OUTPUTS])
+    results: HostResults = context.options["host_results"][name]
+    total = count + len(results.updated)
+    attrs: Mapping[str, Any] = {}
+    if name == "main":
+        check_module_attributes(imported, total)
+        attrs = imported.attrs
+    mapped = dict(host.buffer_map)
+    first = len(host.params) - count
+    inputs, outputs = host.params[:first], [mapped[p] for p in host.params[first:]]
+    position = {b: k for k, b in enumerate(host.buffers)}
+    orders: dict[str, Any] = attrs.get("input_orders", {})
+    orders_out: Sequence[Any] = attrs.get("output_orders", ((),) * total)
+    fresh = [tuple(o) for k, o in enumerate(orders_out) if k not in dict(results.updated)]
+    lower, upper = (host.attrs.get(f"tir_var_{end}_bound", {}) for end in ("lower", "upper"))
+    symbols = sorted({v.name for b in host.buffers for d in b.shape for v in ir.free_vars(d)})
+    tree: Any = attrs.get("outputs_tree")
+
+    def parameter(handle: ir.Var) -> Parameter:
+        buffer = mapped.get(handle)
+        if buffer is None:
+            return Parameter(handle.name, "int", handle.dtype.name)
+        order = tuple(orders.get(buffer.name, ()))
+        return _parameter(buffer, order, position[buffer] in written)
+
+    return ExportedFunction(
+        name,
+        tuple(map(parameter, inputs)),
+        tuple(_parameter(b, o) for b, o in zip(outputs, fresh, strict=True)),
+        {s: (int(lower.get(s, 0)), upper.get(s)) for s in symbols},
+        inputs_tree=attrs.get("inputs_tree") or _inputs_tree(imported, name),
+        outputs_tree=results.tree if tree is None and total != 0 else tree,
+        framework=attrs.get("framework", ""),
+        updated=results.updated,
+        memory=_memory(context.options["memory_plans"][name], lowered),
+    )
+
+
+def _parameter(buffer: ir.Buffer, order: tuple[int, ...], written: bool = False) -> Parameter:
+    """Describe a parameter by its logical shape; the buffer has the stored (permuted) shape."""
+    stored: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
+    shape = tuple(stored[order.index(axis)] for axis in range(len(order))) if order else stored
+    return Parameter(buffer.name, "tensor", buffer.dtype.name, shape, written, order)
+
+
+def _inputs_tree(imported: ir.IRModule, name: str) -> Any:
+    """The nesting of arguments of a function with tuples or shapes as parameters; else None."""
+    function = imported.functions[name]
+    assert isinstance(function, ir.GraphFunction)
+    trees: list[Any] = []
+    position = 0
+    for param in function.params:
+        tree, position = _input_tree(param.info, position)
+        trees.append(tree)
+    if trees == list(range(len(trees))):
+        return None
+    names = [param.name for param in function.params]
+    return {"names": names, "positional": len(names), "trees": trees}
+
+
+def _input_tree(info: ir.Info | None, position: int) -> tuple[Any, int]:
+    """The structure of a parameter, and the number of leaves before the next."""
+    if isinstance(info, ir.ShapeInfo) and info.values is not None:
+        end = position + len(info.values)
+        return {"tuple": list(range(position, end))}, end
+    if not isinstance(info, ir.TupleInfo):
+        return position, position + 1
+    items: list[Any] = []
+    for field in info.fields:
+        tree, position = _input_tree(field, position)
+        items.append(tree)
+    return {"tuple": items}, position
+
+
+def _memory(plan: ArenaPlan, lowered: ir.IRModule) -> dict[str, Any]:
+    weights = sum(int(a.nbytes) for a in lowered.attrs.get("constants", {}).values())
+    return {
+        "packed_weight_bytes": weights,
+        "arena": size_text(plan.total),
+        "unshared": size_text(plan.unshared),
+        "storages": [(size_text(s.size), s.holds) for s in plan.storages],
+    }

@@ -1,0 +1,1 @@
+"""Passes over calls between graph functions, local functions and branches."""

@@ -1,0 +1,100 @@
+"""FlattenTuples: pass the fields of tuples to graph functions as separate arguments.
+
+Before:  def f(p: R.Tuple(R.Tensor((n,)), R.Tensor((n,)))): a = p[0]; …
+         y = cls.f(t)
+After:   def f(p_0: R.Tensor((n,)), p_1: R.Tensor((n,))): p = (p_0, p_1); a = p[0]; …
+         t_0 = t[0]; t_1 = t[1]; y = cls.f(t_0, t_1)
+
+Nested tuples become all their leaves. Results keep their structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blockwright import ir
+from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
+
+
+@graph_pass
+def flatten_tuples(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Replace tuple parameters of graph functions by parameters for their leaves."""
+    return map_graph_functions(module, lambda _, function: _Flattener().run(function))
+
+
+class _Flattener:
+    def __init__(self) -> None:
+        self.bindings: list[ir.Binding] = []
+        self.changed = False
+
+    def run(self, function: ir.GraphFunction) -> ir.GraphFunction:
+        params = tuple(leaf for param in function.params for leaf in self._parameter(param))
+        for binding in function.bindings:
+            self._binding(binding)
+        if not self.changed:
+            return function
+        return flat_function(function.replace(params=params), self.bindings)
+
+    def _parameter(self, param: ir.GraphVar) -> Iterator[ir.GraphVar]:
+        """The leaves of a parameter; the tuple is bound at the start of the body."""
+        if not isinstance(param.info, ir.TupleInfo):
+            yield param
+            return
+        self.changed = True
+        fields = [
+            ir.GraphVar(f"{param.name}_{k}", info=info) for k, info in enumerate(param.info.fields)
+        ]
+        for field in fields:
+            yield from self._parameter(field)
+        self.bindings.append(ir.VarBinding(param, _tuple(fields)))
+
+    def _binding(self, binding: ir.Binding) -> None:
+        if isinstance(binding, ir.VarBinding):
+            value = binding.value
+            if isinstance(value, ir.If):
+                then, other = (self._branch(b) for b in (value.then_branch, value.else_branch))
+                value = value.replace(then_branch=then, else_branch=other)
+            elif isinstance(value, ir.GraphCall) and isinstance(value.op, ir.GlobalVar):
+                value = self._call(value)
+            if value is not binding.value:
+                binding = binding.replace(value=value)
+        self.bindings.append(binding)
+
+    def _branch(self, branch: ir.SeqExpr) -> ir.SeqExpr:
+        """A branch, which calls a function; its operands are bound before the `If`."""
+        (binding,) = branch.blocks[0].bindings
+        assert isinstance(binding, ir.VarBinding)
+        assert isinstance(binding.value, ir.GraphCall)
+        call = self._call(binding.value)
+        if call is binding.value:
+            return branch
+        return branch.replace(blocks=(ir.BindingBlock((binding.replace(value=call),)),))
+
+    def _call(self, call: ir.GraphCall) -> ir.GraphCall:
+        args = tuple(leaf for arg in call.args for leaf in self._argument(arg))
+        if len(args) == len(call.args) and all(map(_same, args, call.args)):
+            return call
+        self.changed = True
+        return call.replace(args=args)
+
+    def _argument(self, arg: ir.GraphExpr) -> Iterator[ir.GraphExpr]:
+        if not isinstance(arg.info, ir.TupleInfo):
+            yield arg
+            return
+        for index, info in enumerate(arg.info.fields):
+            if isinstance(arg, ir.TupleExpr):
+                yield from self._argument(arg.fields[index])
+                continue
+            name = arg.name if isinstance(arg, ir.GraphVar) else "field"
+            field = ir.GraphVar(f"{name}_{index}", True, info=info)
+            self.bindings.append(ir.VarBinding(field, ir.TupleGetItem(arg, index, info=info)))
+            yield from self._argument(field)
+
+
+def _tuple(fields: list[ir.GraphVar]) -> ir.TupleExpr:
+    return ir.TupleExpr(tuple(fields), info=tuple_info(fields))
+
+
+def _same(a: ir.GraphExpr, b: ir.GraphExpr) -> bool:
+    return a is b

@@ -1,0 +1,332 @@
+"""InlineFunctions: replace calls of graph functions by their bindings.
+
+Before:  def twice(y: R.Tensor((m,))): z = R.add(y, y); return z
+         def main(x: R.Tensor((n,))): a = cls.twice(x); b = cls.twice(a); return b
+After:   def main(x: R.Tensor((n,))):
+             y = R.match_cast(x, R.Tensor((m,))); z = R.add(y, y)
+             y_1 = R.match_cast(z, R.Tensor((m_1,))); z_1 = R.add(y_1, y_1); return z_1
+
+Local functions and functions passed as values are inlined too, so that every called function is
+known; `match_cast` keeps the checks of a signature, and `normalize` drops those that are proved.
+Calls of recursive functions stay. Private functions that no one calls any more are removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from blockwright import ir
+from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.functions.call_graph import callees, reachable, recursive_functions
+from blockwright.passes.rewrite import graph_functions
+from blockwright.support import GraphError
+
+
+@graph_pass
+def inline_functions(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Inline every call of a graph function that is not recursive.
+
+    Raises: GraphError BW423 for a function value that has to exist at run time.
+    """
+    if not any(_has_functions(f, module) for _, f in graph_functions(module)):
+        return module
+    recursive = recursive_functions(module)
+    functions = dict(module.functions)
+    for name, function in graph_functions(module):
+        functions[name] = _Inliner(name, module, recursive).function(function)
+    return _without_unused(module.replace(functions=functions))
+
+
+def _has_functions(function: ir.GraphFunction, module: ir.IRModule) -> bool:
+    """Whether a function calls graph functions, or has local functions or branches."""
+    values = (getattr(binding, "value", None) for binding in function.bindings)
+    return any(isinstance(v, (ir.If, ir.GraphFunction)) for v in values) or bool(
+        callees(function, module)
+    )
+
+
+def _without_unused(module: ir.IRModule) -> ir.IRModule:
+    graph = {name: callees(f, module) for name, f in graph_functions(module)}
+    public = [name for name, f in graph_functions(module) if "global_symbol" in f.attrs]
+    used = reachable(graph, public)
+    functions = {
+        name: f
+        for name, f in module.functions.items()
+        if not isinstance(f, ir.GraphFunction) or name in used
+    }
+    return module.replace(functions=functions)
+
+
+class _Closure(msgspec.Struct, frozen=True, eq=False):
+    """A local function with the scope of its definition."""
+
+    function: ir.GraphFunction
+    scope: _Scope
+
+
+class _Fields(msgspec.Struct, frozen=True, eq=False):
+    """A tuple with known fields, some of which are functions."""
+
+    fields: tuple[_Value, ...]
+
+
+_Value = ir.GraphExpr | _Closure | _Fields
+
+
+class _Scope(ir.Mutator):
+    """Values of the variables and symbols of one inlined function, at one place."""
+
+    def __init__(self, outer: _Scope | None = None) -> None:
+        super().__init__()
+        self.values: dict[ir.GraphVar, _Value] = {} if outer is None else dict(outer.values)
+        self.symbols: dict[ir.Var, ir.Expr] = {} if outer is None else dict(outer.symbols)
+
+    def __call__(self, node: Any) -> Any:
+        if isinstance(node, ir.Var):
+            return self.symbols.get(node, node)
+        if isinstance(node, ir.GraphVar):
+            return _operand(self.value(node), node)
+        if isinstance(node, ir.Constant):
+            return node
+        return node.map_children(self)
+
+    def value(self, node: ir.GraphExpr) -> _Value:
+        """What an operand is here."""
+        if isinstance(node, ir.GraphVar):
+            return self.values.get(node, node)
+        if isinstance(node, ir.GraphFunction):
+            return _Closure(node, _Scope(self))
+        if isinstance(node, ir.TupleExpr):
+            fields = tuple(self.value(f) for f in node.fields)
+            if any(_is_function(f) for f in fields):
+                return _Fields(fields)
+        return self(node)
+
+    def annotation(self, info: ir.Info | None) -> ir.Info | None:
+        """An annotation with the symbols of this place."""
+        return None if info is None else self(info)
+
+    def rename(self, symbols: Iterable[ir.Var]) -> None:
+        """Give symbols that are bound here a fresh identity."""
+        for symbol in symbols:
+            self.symbols[symbol] = ir.Var(symbol.name, symbol.type)
+
+
+def _is_function(value: _Value) -> bool:
+    return isinstance(value, (_Closure, _Fields, ir.GlobalVar))
+
+
+def _operand(value: _Value, node: ir.GraphExpr) -> ir.GraphExpr:
+    """A value as an operand of an expression; functions are values of the compiler only."""
+    if isinstance(value, (_Closure, _Fields)):
+        name = node.name if isinstance(node, ir.GraphVar) else "a value"
+        raise GraphError(
+            f"{name} is a function that would have to exist at run time",
+            code="BW423",
+            help="call it where it is defined, or pass it to a function that calls it; branches, "
+            "results, operators and recursive functions cannot take functions",
+        )
+    return value
+
+
+class _Inliner:
+    """Builds one function of the result."""
+
+    def __init__(self, name: str, module: ir.IRModule, recursive: frozenset[str]) -> None:
+        self.name, self.module, self.recursive = name, module, recursive
+        self.bindings: list[ir.Binding] = []
+        self.names: dict[str, int] = {}
+
+    def function(self, function: ir.GraphFunction) -> ir.GraphFunction:
+        self.names = {param.name: 0 for param in function.params}
+        body = self._sequence(function.body, _Scope())
+        return function.replace(body=body)
+
+    def _sequence(self, body: ir.SeqExpr, scope: _Scope) -> ir.SeqExpr:
+        """The bindings of a function or branch as a sequence of their own."""
+        saved, self.bindings = self.bindings, []
+        result = self._body(body, scope)
+        blocks = tuple(_blocks(self.bindings))
+        self.bindings = saved
+        return ir.SeqExpr(blocks, _operand(result, body.body))
+
+    def _body(self, body: ir.SeqExpr, scope: _Scope) -> _Value:
+        """Emit the bindings of a sequence here; returns its result."""
+        for block in body.blocks:
+            for binding in block.bindings:
+                if isinstance(binding, ir.MatchCast):
+                    self._cast(binding, scope)
+                elif isinstance(binding, ir.VarBinding):
+                    self._binding(binding, scope)
+        return self._result(body.body, scope)
+
+    def _result(self, value: ir.GraphExpr, scope: _Scope) -> _Value:
+        if isinstance(value, ir.GraphCall):
+            return self._call(value, scope, ir.GraphVar("lv"))
+        return scope.value(value)
+
+    def _binding(self, binding: ir.VarBinding, scope: _Scope) -> None:
+        value, var = binding.value, binding.var
+        if isinstance(value, ir.GraphCall):
+            scope.values[var] = self._call(value, scope, var)
+        elif isinstance(value, ir.If):
+            scope.values[var] = self._branches(value, scope, var)
+        elif isinstance(value, ir.TupleGetItem):
+            scope.values[var] = self._field(value, scope, var)
+        else:
+            here = scope.value(value)
+            # Variables that only rename a value, and functions, need no binding.
+            plain = isinstance(value, (ir.GraphVar, ir.GraphFunction, ir.GlobalVar))
+            keep = not plain and not _is_function(here)
+            scope.values[var] = self._emit(var, _operand(here, var), scope) if keep else here
+
+    def _emit(self, var: ir.GraphVar, value: ir.GraphExpr, scope: _Scope) -> ir.GraphVar:
+        fresh = self._fresh(var, scope)
+        self.bindings.append(ir.VarBinding(fresh, value))
+        return fresh
+
+    def _fresh(self, var: ir.GraphVar, scope: _Scope) -> ir.GraphVar:
+        count = self.names.get(var.name, -1) + 1
+        self.names[var.name] = count
+        name = var.name if count == 0 else f"{var.name}_{count}"
+        return ir.GraphVar(name, info=scope.annotation(var.info), span=var.span)
+
+    def _cast(self, cast: ir.MatchCast, scope: _Scope) -> None:
+        value = _operand(scope.value(cast.value), cast.value)
+        scope.rename(s for s in ir.symbolic_vars(cast.pattern) if s not in scope.symbols)
+        pattern = scope(cast.pattern)
+        values = tuple(scope(v) for v in cast.values)
+        var = self._fresh(cast.var, scope)
+        self.bindings.append(cast.replace(var=var, value=value, pattern=pattern, values=values))
+        scope.values[cast.var] = var
+
+    def _field(self, value: ir.TupleGetItem, scope: _Scope, var: ir.GraphVar) -> _Value:
+        whole = scope.value(value.tuple_value)
+        if isinstance(whole, _Fields):
+            return whole.fields[value.index]
+        return self._emit(var, value.replace(tuple_value=_operand(whole, var)), scope)
+
+    def _branches(self, value: ir.If, scope: _Scope, var: ir.GraphVar) -> _Value:
+        condition = scope(value.condition)
+        known = _known_flag(condition)
+        if known is not None:
+            chosen = value.then_branch if known else value.else_branch
+            return self._body(chosen, _Scope(scope))
+        branches = [
+            self._sequence(branch, _Scope(scope))
+            for branch in (value.then_branch, value.else_branch)
+        ]
+        return self._emit(var, ir.If(condition, *branches), scope)
+
+    # ------------------------------------------------------------------------------------- calls
+    def _call(self, call: ir.GraphCall, scope: _Scope, var: ir.GraphVar) -> _Value:
+        called = scope.value(call.op)
+        if isinstance(called, ir.GlobalVar) and called.name not in self.recursive:
+            target = self.module.functions.get(called.name)
+            if isinstance(target, ir.GraphFunction):
+                called = _Closure(target, _Scope())
+        if isinstance(called, _Closure):
+            return self._inlined(called, [scope.value(a) for a in call.args])
+        args = tuple(scope.value(a) for a in call.args)
+        operands = tuple(_operand(v, a) for v, a in zip(args, call.args, strict=True))
+        if any(isinstance(a, ir.GlobalVar) for a in operands) and not isinstance(call.op, ir.OpRef):
+            raise GraphError(
+                f"{var.name}: a recursive function cannot take functions as arguments",
+                code="BW423",
+                help="call the function by its name inside the recursive function",
+            )
+        attrs = {key: _in_scope(v, scope) for key, v in call.attrs.items()}
+        outs = tuple(scope(info) for info in call.out_info)
+        renewed = call.replace(
+            op=_operand(called, call.op), args=operands, attrs=attrs, out_info=outs, info=None
+        )
+        return self._emit(var, renewed, scope)
+
+    def _inlined(self, closure: _Closure, args: Sequence[_Value]) -> _Value:
+        """Emit the body of a function for these arguments."""
+        function = closure.function
+        scope = _Scope(closure.scope)
+        infos = [param.info for param in function.params]
+        scope.rename(
+            s
+            for info in infos
+            for s in ir.parameter_symbols(info)
+            if s not in closure.scope.symbols
+        )
+        for param, arg in zip(function.params, args, strict=True):
+            scope.values[param] = self._argument(param, arg, scope)
+        return self._body(function.body, scope)
+
+    def _argument(self, param: ir.GraphVar, arg: _Value, scope: _Scope) -> _Value:
+        """An argument with the annotation of its parameter, checked."""
+        if _is_function(arg) or not isinstance(param.info, _CHECKED):
+            return arg
+        value = self._solved(param, _operand(arg, param), scope)
+        return self._matched(param, value, scope(param.info), scope)
+
+    def _matched(
+        self, param: ir.GraphVar, value: ir.GraphExpr, pattern: ir.Info, scope: _Scope
+    ) -> ir.GraphVar:
+        var = self._fresh(param, scope).replace(info=pattern)
+        self.bindings.append(ir.MatchCast(var, value, pattern))
+        return var
+
+    def _solved(self, param: ir.GraphVar, value: ir.GraphExpr, scope: _Scope) -> ir.GraphExpr:
+        """Bind symbols that a parameter has only inside a dimension, such as n of `2 * n`.
+
+        The argument is matched to a shape of new symbols, from which n is computed.
+        """
+        info = param.info
+        alone = set(ir.symbolic_vars(info))
+        inside = [s for s in ir.parameter_symbols(info) if s not in alone]
+        if not inside or not isinstance(info, ir.TensorInfo) or info.shape is None:
+            return value
+        sizes = tuple(ir.var(f"{param.name}{axis}", "int64") for axis in range(info.rank))
+        for symbol in inside:
+            axis = next(k for k, d in enumerate(info.shape) if ir.uses_var(d, {symbol}))
+            scope.symbols[symbol] = _solution(info.shape[axis], sizes[axis])
+        pattern = ir.TensorInfo(sizes, info.dtype, device=info.device)
+        return self._matched(param, value, pattern, scope)
+
+
+_CHECKED = (ir.TensorInfo, ir.ShapeInfo, ir.PrimInfo, ir.TupleInfo)
+
+
+def _solution(dim: ir.Expr, size: ir.Expr) -> ir.Expr:
+    """The symbol of a linear dimension such as `2 * n + 1`, for a dimension of this size."""
+    if isinstance(dim, ir.Var):
+        return size
+    assert isinstance(dim, (ir.Add, ir.Sub, ir.Mul))  # `parameter_symbols` accepted it
+    symbol_first = not isinstance(dim.a, ir.IntImm)
+    inner, number = (dim.a, dim.b) if symbol_first else (dim.b, dim.a)
+    if isinstance(dim, ir.Mul):
+        return _solution(inner, ir.floordiv(size, number))
+    if isinstance(dim, ir.Add):
+        return _solution(inner, size - number)
+    return _solution(inner, size + number if symbol_first else number - size)
+
+
+def _known_flag(condition: ir.GraphExpr) -> bool | None:
+    """The value of a condition that is a constant."""
+    if isinstance(condition, ir.PrimValue):
+        number = ir.const_int(condition.value)
+        return None if number is None else bool(number)
+    if isinstance(condition, ir.Constant) and condition.data.size == 1:
+        return bool(condition.data.reshape(-1)[0])
+    return None
+
+
+def _in_scope(value: Any, scope: _Scope) -> Any:
+    if isinstance(value, ir.Node):
+        return scope(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_in_scope(v, scope) for v in cast("Iterable[Any]", value))
+    return value
+
+
+def _blocks(bindings: Sequence[ir.Binding]) -> Iterable[ir.BindingBlock]:
+    if bindings:
+        yield ir.BindingBlock(tuple(bindings))

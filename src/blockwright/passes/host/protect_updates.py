@@ -1,0 +1,208 @@
+"""ProtectUpdates: copy a value before it is overwritten in place, if its old content is needed.
+
+Before:  v = R.reshape(c, (4, n)); d = R.call_tir_inplace(cls.append, (c, x), …); y = R.exp(v)
+After:   c_copy = R.call_tir(cls.copy, (c,)); d = R.call_tir_inplace(cls.append, (c_copy, x), …)
+
+`call_tir_inplace` is a function of values like any other operator; overwriting an argument is an
+optimization, valid if no one reads the argument afterwards, under any name. A parameter of a public
+function is overwritten for the caller to see; constants, and parameters of functions that are
+called inside the module, are not.
+
+A program that is called in place gets a name of its own, because passes change programs by what all
+their calls have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from blockwright import ir
+from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.functions.call_graph import callees
+from blockwright.passes.host.plan_memory import plan_memory
+from blockwright.passes.host.signature import leaves
+from blockwright.passes.legalize import ProgramTable, with_scalar_symbols
+from blockwright.passes.rewrite import (
+    call_tir,
+    flat_function,
+    graph_functions,
+    map_graph_functions,
+    overwritten,
+    tir_args,
+    tir_callee,
+    used_vars,
+)
+from blockwright.script.compute import Program
+
+
+@graph_pass
+def own_inplace_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Give programs that are called in place a name that no `call_tir` mentions."""
+    values = [
+        binding.value
+        for _, function in graph_functions(module)
+        for binding in function.bindings
+        if isinstance(binding, ir.VarBinding)
+    ]
+    called = {tir_callee(value) for value in values}
+    shared = {name for value in values if (name := _inplace_callee(value)) in called and name}
+    if not shared:
+        return module
+    functions = dict(module.functions)
+    renamed: dict[str, str] = {}
+    for name in sorted(shared):
+        renamed[name] = _unique(functions, f"{name}_inplace")
+        func = module[name]
+        attrs = {**func.attrs, "global_symbol": renamed[name]}
+        functions[renamed[name]] = func.replace(attrs=attrs)
+
+    def rename(_name: str, function: ir.GraphFunction) -> ir.GraphFunction:
+        return flat_function(function, [_renamed(b, renamed) for b in function.bindings])
+
+    return map_graph_functions(module.replace(functions=functions), rename)
+
+
+def _inplace_callee(value: ir.GraphExpr) -> str | None:
+    if not overwritten(value):
+        return None
+    assert isinstance(value, ir.GraphCall)
+    return getattr(value.args[0], "name", None)
+
+
+def _renamed(binding: ir.Binding, names: dict[str, str]) -> ir.Binding:
+    value = binding.value if isinstance(binding, ir.VarBinding) else None
+    name = None if value is None else _inplace_callee(value)
+    if name not in names or not isinstance(value, ir.GraphCall):
+        return binding
+    operands = (ir.GlobalVar(names[name]), *value.args[1:])
+    return binding.replace(value=value.replace(args=operands))
+
+
+def _unique(functions: dict[str, ir.Node], base: str) -> str:
+    name, number = base, 1
+    while name in functions:
+        name, number = f"{base}_{number}", number + 1
+    return name
+
+
+@graph_pass
+def protect_updates(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Copy what is overwritten and still needed, or must not be overwritten."""
+    called = {name for _, f in graph_functions(module) for name in callees(f, module)}
+    table = ProgramTable(module)
+    for name, function in graph_functions(module):
+        public = "global_symbol" in function.attrs and name not in called
+        if any(overwritten(_value(b)) for b in function.bindings):
+            protector = _Protector(function, module, public, table)
+            table.functions[name] = protector.run()
+    return module.replace(functions=table.functions)
+
+
+def _value(binding: ir.Binding) -> ir.GraphExpr:
+    assert isinstance(binding, (ir.VarBinding, ir.MatchCast))
+    return binding.value
+
+
+class _Protector:
+    def __init__(
+        self, function: ir.GraphFunction, module: ir.IRModule, public: bool, table: ProgramTable
+    ) -> None:
+        self.function, self.public, self.table = function, public, table
+        self.plan = plan_memory(function, module)
+        self.later = self._later_uses()
+        self.renamed = _Rename()
+
+    def _later_uses(self) -> list[set[ir.GraphVar]]:
+        """For each binding, the variables that later bindings or the result use."""
+        needed = set(used_vars(self.function.body.body))
+        result: list[set[ir.GraphVar]] = []
+        for binding in reversed(self.function.bindings):
+            result.append(set(needed))
+            needed.update(used_vars(_value(binding)))
+        return result[::-1]
+
+    def run(self) -> ir.GraphFunction:
+        bindings: list[ir.Binding] = []
+        for position, binding in enumerate(self.function.bindings):
+            value = _value(self.renamed(binding))
+            for index in overwritten(value).values():
+                target = tir_args(value)[index]
+                if self._is_kept(target):
+                    value = _with_argument(value, index, self._copied(target, bindings))
+                    continue
+                for old in self._read_later(binding, target, position):
+                    self.renamed.values[old] = self._copied(old, bindings)
+            bindings.append(binding.replace(value=value))
+        return flat_function(self.function, bindings, self.renamed(self.function.body.body))
+
+    def _is_kept(self, target: ir.GraphExpr) -> bool:
+        """Whether the memory of a value must not be overwritten at all."""
+        root = self.plan.root(target)
+        is_parameter = root in self.function.params
+        return not isinstance(root, ir.GraphVar) or (is_parameter and not self.public)
+
+    def _read_later(
+        self, binding: ir.Binding, target: ir.GraphExpr, position: int
+    ) -> list[ir.GraphVar]:
+        """Earlier values in the memory that a binding overwrites that are read after it."""
+        assert isinstance(binding, ir.VarBinding)
+        root, behind = self.plan.root(target), self.function.bindings[position:]
+        new = {getattr(b, "var", None) for b in behind}
+        return [
+            var
+            for var in self.later[position]
+            if var not in new and any(r is root for r in self._roots(var))
+        ]
+
+    def _roots(self, var: ir.GraphVar) -> list[ir.GraphExpr]:
+        return [self.plan.root(leaf) for leaf in leaves(var, self.plan.fields)]
+
+    def _copied(self, value: ir.GraphExpr, bindings: list[ir.Binding]) -> ir.GraphVar:
+        name = value.name if isinstance(value, ir.GraphVar) else "constant"
+        if isinstance(value, ir.GraphVar) and value in self.plan.fields:  # a tuple
+            fields = tuple(self._copied(f, bindings) for f in self.plan.fields[value])
+            whole = ir.TupleExpr(fields, info=value.info)
+            var = ir.GraphVar(f"{name}_copy", True, info=value.info)
+            bindings.append(ir.VarBinding(var, whole))
+            return var
+        info = value.tensor_info
+        var = ir.GraphVar(f"{name}_copy", True, info=info)
+        bindings.append(ir.VarBinding(var, copy_call(value, info, self.table.add)))
+        return var
+
+
+class _Rename(ir.Mutator):
+    """Replace variables by their copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[ir.Node, ir.Node] = {}
+
+    def __call__(self, node: Any) -> Any:
+        if node in self.values:
+            return self.values[node]
+        if not self.values or isinstance(node, (ir.GraphVar, ir.Constant, ir.Info)):
+            return node
+        return node.map_children(self)
+
+
+def copy_call(
+    value: ir.GraphExpr, info: ir.TensorInfo, add: Callable[[str, ir.PrimFunc], str]
+) -> ir.GraphCall:
+    """A call of a program that copies a tensor; `add` stores the program and returns its name."""
+    assert info.shape is not None
+    assert info.dtype is not None
+    program = Program("copy")
+    read = program.param("source", info.shape, info.dtype)
+    result = program.compute("out", info.shape, lambda *i: read[i])
+    func, symbols = with_scalar_symbols(program.finish([result]))
+    return call_tir(add("copy", func), [value], [info], symbols)
+
+
+def _with_argument(value: ir.GraphExpr, index: int, arg: ir.GraphExpr) -> ir.GraphExpr:
+    assert isinstance(value, ir.GraphCall)
+    packed = value.args[1]
+    assert isinstance(packed, ir.TupleExpr)
+    fields = tuple(arg if k == index else f for k, f in enumerate(packed.fields))
+    return value.replace(args=(value.args[0], packed.replace(fields=fields), *value.args[2:]))

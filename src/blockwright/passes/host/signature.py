@@ -1,0 +1,170 @@
+"""Signatures of host programs: how graph functions take arguments and give results.
+
+    f(x: R.Tensor((n, 4)), s: R.Shape((m,)), t: R.Prim("int64"))  →  f(x_handle, s_0, t, out_handle)
+
+A tensor is a buffer; a shape or scalar is one scalar parameter for each dimension. Results are the
+last buffers; a result that is a parameter updated in place is none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from blockwright import ir
+from blockwright.graph.calling_convention import CallingConvention, calling_convention
+from blockwright.ir.attributes import IS_HOST, IS_PRIVATE, NUM_OUTPUTS
+from blockwright.ops.row import dims_text
+from blockwright.support import GraphError
+
+_HANDLE = ir.dtype_of("handle")
+
+
+class HostResults(msgspec.Struct, frozen=True):
+    """How the results of a host program nest.
+
+    Attributes:
+        tree: their structure, as in `runtime.results`; leaves are positions among all results.
+        updated: (position of a result, position of the parameter that it is) pairs.
+    """
+
+    tree: Any
+    updated: tuple[tuple[int, int], ...] = ()
+
+
+class HostSignature:
+    """Parameters and results of the host program of one graph function.
+
+    Attributes:
+        buffers: parameter → its buffer, for tensors.
+        params: variables of the program in order, without results.
+        checks: sizes of a shape or scalar parameter that must agree with its annotation.
+        outputs: the buffers of results.
+        depth: the parameter that counts recursive calls; None for other functions.
+    """
+
+    def __init__(self, name: str, function: ir.GraphFunction, recursive: bool) -> None:
+        # Callers outside call a program of the function's name, which passes the depth.
+        self.name = f"{name}.recursive" if recursive else name
+        self.function = function
+        self.buffers: dict[ir.GraphVar, ir.Buffer] = {}
+        self.params: list[ir.Var] = []
+        self.checks: list[ir.Stmt] = []
+        self._handles: list[tuple[ir.Var, ir.Buffer]] = []
+        for param in function.params:
+            self._parameter(param)
+        self.depth = ir.Var("depth", ir.dtype_of("int32")) if recursive else None
+        self.outputs: list[ir.Buffer] = []
+
+    def _parameter(self, param: ir.GraphVar) -> None:
+        info = param.info
+        if isinstance(info, ir.ShapeInfo) and info.values is not None:
+            for axis, size in enumerate(info.values):
+                self._scalar(f"{param.name}_{axis}", size, ir.dtype_of("int64"))
+        elif isinstance(info, ir.PrimInfo):
+            self._scalar(param.name, info.value, info.dtype)
+        else:
+            buffer = self.buffer_like(param, param.name)
+            self.buffers[param] = buffer
+            self._add(buffer)
+
+    def _scalar(self, name: str, value: ir.Expr | None, dtype: ir.DType) -> None:
+        if isinstance(value, ir.Var) and all(value is not p for p in self.params):
+            self.params.append(value)
+            return
+        var = ir.Var(name, dtype)
+        self.params.append(var)
+        if value is not None:
+            text = dims_text(value).replace("%", "%%")
+            message = f"BW704: argument {name} of {self.name} is %d, not {text}\nhelp: pass {text}"
+            holds = ir.compare(ir.EQ, var, ir.cast_to(value, dtype))
+            self.checks.append(ir.AssertStmt(holds, message, (var,)))
+
+    def _add(self, buffer: ir.Buffer) -> None:
+        handle = ir.Var(f"{buffer.name}_handle", _HANDLE)
+        self.params.append(handle)
+        self._handles.append((handle, buffer))
+
+    def add_outputs(self, values: Sequence[ir.GraphExpr]) -> None:
+        """Add a buffer for each result that needs one."""
+        for position, value in enumerate(values):
+            name = f"out{position}" if len(values) > 1 else "out"
+            self.outputs.append(self.buffer_like(value, name))
+
+    def buffer_like(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
+        """A buffer for a tensor. Raises: GraphError BW407, BW413 if it cannot be one."""
+        info = value.info
+        if not isinstance(info, ir.TensorInfo):
+            raise GraphError(
+                f"{name} of {self.name} is {info!r}: compiled functions accept and return tensors",
+                code="BW413",
+            )
+        if info.shape is None or info.dtype is None:
+            raise GraphError(
+                f"{name} of {self.name} is {info!r}: parameters and results of "
+                "compiled functions have a shape and an element type",
+                code="BW407",
+                help="annotate a parameter with a shape of symbols, such as "
+                'R.Tensor(("n", "m"), "float32"); match_cast a result',
+            )
+        return ir.Buffer(name, info.dtype, info.shape)
+
+    def program(self, body: ir.Stmt, private: bool) -> ir.PrimFunc:
+        """The host program with a body."""
+        results = [(ir.Var(f"{b.name}_handle", _HANDLE), b) for b in self.outputs]
+        extra = () if self.depth is None else (self.depth,)
+        params = (*self.params, *extra, *(handle for handle, _ in results))
+        attrs = {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
+        attrs |= {"global_symbol": self.name, NUM_OUTPUTS: len(results), IS_HOST: True}
+        if private:
+            attrs[IS_PRIVATE] = True
+        return ir.PrimFunc(params, (*self._handles, *results), body, attrs)
+
+    def convention(self) -> CallingConvention:
+        """The calling convention of the program."""
+        return calling_convention(self.program(ir.Evaluate(ir.const(0, "int32")), private=True))
+
+    def scalars_of(self, args: Sequence[ir.GraphExpr]) -> Iterator[ir.Expr]:
+        """Values of the scalar parameters in a call with these arguments, in order."""
+        for param, arg in zip(self.function.params, args, strict=True):
+            if param in self.buffers:
+                continue
+            info = arg.info
+            values = info.values if isinstance(info, ir.ShapeInfo) else None
+            if isinstance(info, ir.PrimInfo) and info.value is not None:
+                values = (info.value,)
+            if values is None:
+                raise GraphError(
+                    f"argument {param.name} of {self.name} has no known value",
+                    code="BW407",
+                    help="match_cast it to a shape of symbols",
+                )
+            yield from values
+
+
+Fields = Mapping[ir.GraphVar, tuple[ir.GraphExpr, ...]]
+
+
+def leaves(value: ir.GraphExpr, fields: Fields) -> list[ir.GraphExpr]:
+    """The tensors of a value: itself, or those in a tuple, nested ones included.
+
+    `fields` maps variables that are tuples to their fields.
+    """
+    if isinstance(value, ir.TupleExpr):
+        return [leaf for f in value.fields for leaf in leaves(f, fields)]
+    if isinstance(value, ir.GraphVar) and value in fields:
+        return [leaf for f in fields[value] for leaf in leaves(f, fields)]
+    return [value]
+
+
+def result_tree(info: ir.Info | None, position: int = 0) -> tuple[Any, int]:
+    """The structure of a result, and the number of leaves before the next."""
+    if not isinstance(info, ir.TupleInfo):
+        return position, position + 1
+    items: list[Any] = []
+    for field in info.fields:
+        tree, position = result_tree(field, position)
+        items.append(tree)
+    return {"tuple": items}, position

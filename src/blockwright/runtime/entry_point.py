@@ -1,0 +1,245 @@
+"""Functions of compiled models, callable with the arguments of the imported model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from blockwright.runtime.arguments import NativeFunction
+from blockwright.runtime.artefact import ExportedFunction, Metadata
+from blockwright.runtime.inputs import InputTree
+from blockwright.runtime.library import Library
+from blockwright.runtime.memory_order import MemoryOrders
+from blockwright.runtime.profile import Profile
+from blockwright.runtime.results import flatten, unflatten
+from blockwright.runtime.roofline import Roofline
+from blockwright.runtime.sizes import bind_symbols, evaluate_size
+from blockwright.support import ArgumentError, OptionError
+from blockwright.support.uncopied import Uncopied
+
+_OUT = "`out=` is memory for the results; pass the parameter `out` by position"
+
+
+class MemoryPlan(msgspec.Struct, frozen=True):
+    """The memory of one call, known at compile time.
+
+    Attributes:
+        packed_weight_bytes: bytes of the constants in the artefact, as packed for the kernels.
+        arena: bytes of the arena of one call, an expression over the symbols.
+        unshared: the same if values did not share storage.
+        storages: per storage in the arena: (size expression, names of the values it holds in turn).
+    """
+
+    packed_weight_bytes: int
+    arena: int | str
+    unshared: int | str
+    storages: tuple[tuple[int | str, tuple[str, ...]], ...] = ()
+    signature: ExportedFunction | None = None
+
+    def activation_bytes(self, *inputs: Any) -> int:
+        """Bytes of the arena and the results for inputs of these shapes."""
+        signature = self.signature
+        assert signature is not None
+        values = bind_symbols(
+            [(p.shape, tuple(x.shape)) for p, x in zip(signature.parameters, inputs, strict=False)]
+        )
+        total = evaluate_size(self.arena, values)
+        for result in signature.results:
+            size = _item_size(result.dtype)
+            for dim in result.shape:
+                size *= evaluate_size(dim, values)
+            total += size
+        return total
+
+
+def _item_size(dtype: str) -> int:
+    digits = "".join(c for c in dtype if c.isdigit())
+    return max(1, int(digits) // 8) if digits and not dtype.startswith("float8") else 1
+
+
+class EntryPoint(Uncopied):
+    """A function of a compiled model.
+
+    `f(*inputs)` returns the model's own output structure, in the framework of the first tensor
+    argument. For a function without inputs it is the framework that the model was imported from if
+    that is loaded, else NumPy.
+    `f(*inputs, out=...)` writes the results into arrays of the caller and allocates none.
+    Inputs are either the tensors in a flat sequence, or the nested arguments of the imported model,
+    with the same values for arguments that are not tensors.
+    A parameter that the function updates in place (`signature.parameters[i].written`) is written
+    where the caller keeps it. A result that is such a parameter is the argument itself.
+
+    Attributes:
+        signature: parameters, results and ranges of sizes.
+        metadata: the description of the whole library.
+    """
+
+    def __init__(self, library: Library, metadata: Metadata, signature: ExportedFunction) -> None:
+        self.metadata = metadata
+        self.signature = signature
+        parameters, results = signature.parameters, signature.results
+        self._function = NativeFunction(
+            library.function(signature.name),
+            signature.name,
+            [p.name for p in parameters],
+            [position for position, p in enumerate(parameters) if p.written],
+            [r.name for r in results],
+            library,
+            signature.framework,
+        )
+        self._run = self._function.call
+        self._count = len(parameters)
+        self._orders = MemoryOrders(parameters, results)
+        self._usual = self._orders.usual
+        self._updated = dict(signature.updated)
+        tree = signature.outputs_tree
+        self._simple = tree in (None, 0) and not self._updated
+        inputs = signature.inputs_tree
+        self._inputs = None if inputs is None else msgspec.convert(inputs, InputTree)
+        self._direct = self._usual and self._simple and self._inputs is None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.signature.describe()}>"
+
+    def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
+        """Call the function. Keyword arguments are matched to parameter names.
+
+        Arguments: `out` is memory for the results: one array, or the structure that a call would
+        return, with arrays of any framework for the results. The arrays are filled, and `out` is
+        returned. Results that are not contiguous or not aligned go through a temporary copy, and so
+        do arguments that `out` overlaps (`copies`); nothing else is allocated for results. After an
+        error the contents of the arrays are undefined. For a result that is an updated parameter,
+        pass the argument or None. A parameter named `out` must be passed by position.
+
+        Raises: ArgumentError (BW7xx) naming the argument or result, the rule and the remedy.
+        """
+        if self._direct and not named and out is None and len(inputs) == self._count:
+            return self._run(inputs)
+        if named or self._inputs is not None:
+            inputs = self._tensors(inputs, named)
+        if len(inputs) != self._count:
+            raise self._wrong_number(len(inputs))
+        if out is not None:
+            return self._call_into(inputs, out)
+        result = self._function(*inputs) if self._usual else self._call_stored(inputs)
+        if self._simple:
+            return result
+        if self._updated:
+            result = self._with_updated(inputs, result)
+        return unflatten(self.signature.outputs_tree, result)
+
+    def _with_updated(self, inputs: Sequence[Any], result: Any) -> list[Any]:
+        """All results in order: new ones, and the arguments that were updated in place."""
+        fresh = len(self.signature.results)
+        new = iter(() if fresh == 0 else (result,) if fresh == 1 else result)
+        count = fresh + len(self._updated)
+        return [inputs[self._updated[k]] if k in self._updated else next(new) for k in range(count)]
+
+    def _tensors(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The tensors of a call, in parameter order."""
+        names = [p.name for p in self.signature.parameters]
+        if self._inputs is not None and self._inputs.nests(inputs, named, names):
+            return self._inputs.tensors(self.signature.name, inputs, named, self._count)
+        return self._positional(inputs, named) if named else inputs
+
+    def _call_stored(self, inputs: tuple[Any, ...]) -> Any:
+        """Call with arguments or results whose storage order differs from their axis order."""
+        try:
+            return self._orders.counted(self._function(*self._orders.stored(inputs)))
+        except ArgumentError as error:
+            raise self._orders.explain(error) from None
+
+    def _call_into(self, inputs: tuple[Any, ...], out: Any) -> Any:
+        """Call with the results written into the arrays of `out`."""
+        tree, results = self.signature.outputs_tree, self.signature.results
+        if tree is None and results:
+            tree = 0
+        count = len(results) + len(self._updated)
+        memory = [out] if tree == 0 else flatten(tree, out, count)
+        memory = self._fresh(inputs, memory)
+        try:
+            if self._usual:
+                self._function(*inputs, *memory)
+            else:
+                self._function(*self._orders.stored(inputs), *self._orders.written(memory))
+        except ArgumentError as error:
+            if error.code == "BW701":  # the count is right, so the code is of an earlier version
+                raise ArgumentError(
+                    "the artefact was saved by a version whose code cannot write into `out`",
+                    code="BW701",
+                    help="save the model again, or call it without `out`",
+                ) from None
+            raise error if self._usual else self._orders.explain(error) from None
+        return out
+
+    def _fresh(self, inputs: Sequence[Any], memory: Sequence[Any]) -> list[Any]:
+        """The memory of results that are not updated parameters."""
+        for k, position in self._updated.items():
+            if memory[k] is not None and memory[k] is not inputs[position]:
+                name = self.signature.parameters[position].name
+                raise ArgumentError(
+                    f"result {k + 1} is the parameter `{name}`, which is updated in place",
+                    code="BW722",
+                    help=f"pass the argument `{name}` or None as memory for this result",
+                )
+        return [value for k, value in enumerate(memory) if k not in self._updated]
+
+    def _wrong_number(self, given: int) -> ArgumentError:
+        names = [p.name for p in self.signature.parameters]
+        listed = f" ({', '.join(names)})" if names else ""
+        return ArgumentError(
+            f"{self.signature.name}: expected {len(names)} argument{'s' * (len(names) != 1)}"
+            f"{listed}, got {given}",
+            code="BW701",
+            help=_OUT if "out" in names else "pass each parameter once, by position or by name",
+        )
+
+    def _positional(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = [p.name for p in self.signature.parameters]
+        values = dict(zip(names, inputs, strict=False))
+        for name, value in named.items():
+            if name not in names:
+                raise ArgumentError(
+                    f"there is no argument `{name}`",
+                    code="BW701",
+                    help=f"arguments: {', '.join(names)}",
+                )
+            if name in values:
+                raise ArgumentError(f"argument `{name}` is given twice", code="BW701")
+            values[name] = value
+        missing = [n for n in names if n not in values]
+        if missing:
+            raise ArgumentError(
+                f"arguments missing: {', '.join(missing)}",
+                code="BW701",
+                help=_OUT if "out" in missing else "pass them by position or by name",
+            )
+        return tuple(values[n] for n in names)
+
+    def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
+        """Time every kernel of a call; supported for models compiled in this process only.
+
+        Raises: OptionError (BW907) on a loaded artefact, which has no programs to instrument.
+        """
+        raise OptionError(
+            "a loaded artefact cannot be profiled",
+            code="BW907",
+            help="profile the result of bw.compile",
+        )
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The memory plan of the compiled code; see `MemoryPlan`."""
+        plan: dict[str, Any] = self.signature.memory or self.metadata.extra["memory_plan"]
+        storages = tuple((s, tuple(names)) for s, names in plan.get("storages", ()))
+        return MemoryPlan(
+            plan["packed_weight_bytes"], plan["arena"], plan["unshared"], storages, self.signature
+        )
+
+    @property
+    def copies(self) -> int:
+        """Number of arguments and result arrays copied so far because compiled code cannot use
+        their layout."""
+        return self._function.copies
