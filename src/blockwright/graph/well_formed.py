@@ -15,6 +15,7 @@ from blockwright.graph.relate import (
     impossible_size,
     info_text,
 )
+from blockwright.graph.updates import update_problems
 from blockwright.ops.row import dims_text
 from blockwright.ops.table import OPERATORS
 from blockwright.support import Diagnostic, ValidationError
@@ -234,6 +235,7 @@ def check_structure(
     checker.attributes(function)
     if not checker.problems:
         checker.function(function)
+        checker.problems += update_problems(function)
     if checker.problems:
         raise ValidationError.collect(checker.problems)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any
 
 from blockwright import ir
 from blockwright.support import GraphError
@@ -99,20 +98,6 @@ def called_function(value: ir.GraphExpr, module: ir.IRModule) -> str | None:
         return None
     known = module.functions.get(value.op.name)
     return value.op.name if isinstance(known, ir.GraphFunction) else None
-
-
-def overwritten(value: ir.GraphExpr) -> dict[int, int]:
-    """Results of a call_tir_inplace that overwrite an argument: result → position of the argument.
-
-    Empty for other expressions.
-    """
-    if not isinstance(value, ir.GraphCall) or not isinstance(value.op, ir.OpRef):
-        return {}
-    if value.op.name != "call_tir_inplace":
-        return {}
-    given: Any = value.attrs.get("inplace_indices", ())
-    indices = (given,) if isinstance(given, int) else tuple(given)
-    return {k: index for k, index in enumerate(indices) if index >= 0}
 
 
 def branch_call(branch: ir.SeqExpr) -> ir.GraphCall:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -136,6 +136,12 @@ class EntryPoint(Uncopied):
         new = iter(() if fresh == 0 else (result,) if fresh == 1 else result)
         count = fresh + len(self._updated)
         return [inputs[self._updated[k]] if k in self._updated else next(new) for k in range(count)]
+
+    @property
+    def direct(self) -> tuple[Callable[[tuple[Any, ...]], Any] | None, int]:
+        """What calls the code with a tuple of arrays, if arguments and results need no preparation,
+        and the number of arguments."""
+        return (self._run if self._direct else None), self._count
 
     def _tensors(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """The tensors of a call, in parameter order."""

@@ -33,6 +33,8 @@ class Executable(Uncopied):
         self._functions = {f.name: f for f in metadata.functions}
         self._entries: dict[str, EntryPoint] = {}
         self._main = self[metadata.main] if metadata.main else None
+        # The fast path of `__call__`: positional arrays that need no preparation.
+        self._direct, self._count = (None, 0) if self._main is None else self._main.direct
 
     def names(self) -> tuple[str, ...]:
         """Names of the functions."""
@@ -77,7 +79,10 @@ class Executable(Uncopied):
 
     def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Call the main function; see `EntryPoint.__call__`."""
-        return (self._main or self.main)(*inputs, out=out, **named)
+        direct = self._direct
+        if direct is not None and not named and out is None and len(inputs) == self._count:
+            return direct(inputs)
+        return self.main(*inputs, out=out, **named)
 
     @property
     def signature(self) -> ExportedFunction:

@@ -105,6 +105,7 @@ CODES: dict[str, str] = {
     "BW260": "Invalid number or type of operands, conditions or bounds.",
     "BW261": "Strides of an allocated buffer by which elements share memory.",
     "BW262": "Implementation of a tensor intrinsic that does not compute its meaning.",
+    "BW263": "Value used after call_tir_inplace has overwritten it.",
     # ----------------------------------------------------------------------------------- schedule
     "BW300": "Illegal schedule step (no more specific code).",
     "BW301": "Stale handle, or a handle of another schedule.",

@@ -367,3 +367,46 @@ class TestUpdates:
             close(view, -floats(8).reshape(2, 4))
             close(twice, -2 * floats(8))
             close(constant, 2.0 * np.arange(1, 9))
+
+    OLD = """
+    @T.prim_func
+    def double(a: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.block("a"):
+                vi = T.axis.spatial(8, i)
+                a[vi] = a[vi] * T.float32(2)
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32"), flag: R.Tensor((), "bool")):
+        alias = x
+        both = (x, flag)
+        @R.function
+        def local(v: R.Tensor((8,), "float32")):
+            return R.add(v, x)
+        new = R.call_tir_inplace(cls.double, (x,), inplace_indices=0,
+                                 out_sinfo=R.Tensor((8,), "float32"))
+        {use}
+        return new
+"""
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            "y = R.negative(x)",
+            "y = R.negative(alias)",
+            "y = R.negative(both[0])",
+            "y = local(new)",
+            """if flag:
+            z = x
+        else:
+            z = new""",
+        ],
+    )
+    def test_an_overwritten_value_is_not_used_again(self, use: str) -> None:
+        text = self.OLD.format(use=use)
+        with pytest.raises(bw.ValidationError) as caught:
+            bw.validate(bw.from_source(f"@I.ir_module\nclass Module:\n{text}"))
+        assert caught.value.code == "BW263"
+
+    def test_the_new_value_may_be_used(self) -> None:
+        close(compiled(self.OLD.format(use="y = R.negative(new)"))(floats(8), T), 2 * floats(8))

@@ -21,6 +21,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
 from blockwright.graph.calling_convention import calling_convention
+from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
 from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext, graph_pass
@@ -32,7 +33,6 @@ from blockwright.passes.rewrite import (
     branch_call,
     called_function,
     graph_functions,
-    overwritten,
     symbol_values,
     tir_args,
     tir_callee,
@@ -157,7 +157,7 @@ class _Host:
             self.plan.root(tir_args(b.value)[index])
             for b in self.function.bindings
             if isinstance(b, ir.VarBinding)
-            for index in overwritten(b.value).values()
+            for index in overwritten_arguments(b.value).values()
         }
         result: dict[int, int] = {}
         for position, value in enumerate(values):
@@ -180,7 +180,7 @@ class _Host:
             if isinstance(binding, ir.MatchCast):
                 self._check_cast(binding, value)
             return  # its annotation holds the value: no memory needed
-        update = bool(overwritten(value))
+        update = bool(overwritten_arguments(value))
         if binding.var in self.plan.alias and not update:
             source = self.plan.alias[binding.var]
             self.pointers[binding.var] = self._pointer(source)
@@ -217,7 +217,7 @@ class _Host:
         """Call a program that overwrites arguments; only its other results are passed."""
         assert isinstance(value, ir.GraphCall)
         assert isinstance(value.args[0], ir.GlobalVar)
-        fresh = [out for k, out in enumerate(outs) if k not in overwritten(value)]
+        fresh = [out for k, out in enumerate(outs) if k not in overwritten_arguments(value)]
         name = value.args[0].name
         self._call(name, self.module[name], [*tir_args(value), *fresh], tir_symbols(value))
 

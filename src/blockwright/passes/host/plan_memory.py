@@ -15,9 +15,10 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
+from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_VIEW
 from blockwright.passes.host.signature import leaves
-from blockwright.passes.rewrite import overwritten, tir_args, tir_callee, used_vars
+from blockwright.passes.rewrite import tir_args, tir_callee, used_vars
 
 ALIGNMENT = 64
 
@@ -130,9 +131,9 @@ class _Planner:
                 self.plan.alias[var] = field
         elif isinstance(value, (ir.GraphCall, ir.If)) and isinstance(var.info, ir.TupleInfo):
             self._new_fields(var, var.info)
-        if isinstance(value, ir.GraphCall) and overwritten(value):
+        if isinstance(value, ir.GraphCall) and overwritten_arguments(value):
             results = self.plan.fields.get(var, (var,))
-            for position, index in overwritten(value).items():
+            for position, index in overwritten_arguments(value).items():
                 result = results[position]
                 assert isinstance(result, ir.GraphVar)
                 self.plan.alias[result] = tir_args(value)[index]

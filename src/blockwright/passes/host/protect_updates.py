@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from blockwright import ir
+from blockwright.graph.updates import overwritten_arguments
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.functions.call_graph import callees
 from blockwright.passes.host.plan_memory import plan_memory
@@ -28,7 +29,6 @@ from blockwright.passes.rewrite import (
     flat_function,
     graph_functions,
     map_graph_functions,
-    overwritten,
     tir_args,
     tir_callee,
     used_vars,
@@ -64,7 +64,7 @@ def own_inplace_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
 
 def _inplace_callee(value: ir.GraphExpr) -> str | None:
-    if not overwritten(value):
+    if not overwritten_arguments(value):
         return None
     assert isinstance(value, ir.GraphCall)
     return getattr(value.args[0], "name", None)
@@ -93,7 +93,7 @@ def protect_updates(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     table = ProgramTable(module)
     for name, function in graph_functions(module):
         public = "global_symbol" in function.attrs and name not in called
-        if any(overwritten(_value(b)) for b in function.bindings):
+        if any(overwritten_arguments(_value(b)) for b in function.bindings):
             protector = _Protector(function, module, public, table)
             table.functions[name] = protector.run()
     return module.replace(functions=table.functions)
@@ -126,7 +126,7 @@ class _Protector:
         bindings: list[ir.Binding] = []
         for position, binding in enumerate(self.function.bindings):
             value = _value(self.renamed(binding))
-            for index in overwritten(value).values():
+            for index in overwritten_arguments(value).values():
                 target = tir_args(value)[index]
                 if self._is_kept(target):
                     value = _with_argument(value, index, self._copied(target, bindings))
