@@ -182,6 +182,40 @@ def test_so_it_does_when_all_rows_are_one_tile(rows: int, columns: int) -> None:
     assert fetched(bw.build(apply_strategies(uncached, TWO).func, target=TWO).source("llvm"))
 
 
+@pytest.mark.parametrize(("columns", "depth"), [(64, 512), (64, 1024), (96, 768), (96, 6144)])
+def test_the_next_panel_is_prefetched_as_far_ahead_when_its_sums_are_split(
+    columns: int, depth: int
+) -> None:
+    """A piece of a panel ahead would be too late for memory; a panel that fills the second-level
+    cache, too early."""
+    func = program(4, columns, depth)
+    uncached = func.replace(attrs={**func.attrs, UNCACHED_PARAMS: (1,)})
+    tile = gemm_tile(ONE, msgspec.structs.replace(product(4, columns, depth), uncached=True))
+    loops = ir.loops(lower(apply_strategies(uncached, ONE).func, ONE).body)
+    (steps,) = [loop for loop in loops if "prefetch_read" in loop.annotations]
+    pieces = [loop for loop in loops if steps in ir.loops(loop.body)][-1]
+    piece = depth // (ir.const_int(pieces.extent) or 1) if depth > 512 else depth
+    ahead = steps.annotations["prefetch_read"] * piece
+    assert ahead == depth or depth > ahead > ONE.cache(2).size // 8 // (tile.columns * 4)
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_reading_an_uncached_matrix_once_is_counted_once(machine: str, threads: int) -> None:
+    """The few rows of a Winograd product of a 7×7 image: all of their time is that of reading the
+    filters, which no cache holds. So a tile is better if it pads them less, and no tile is better
+    because it computes more slowly meanwhile."""
+    target = Target(machine, num_threads=threads)
+    filters = GemmShape(36, 4, 512, 512, 2048, 4)
+    uncached = msgspec.structs.replace(filters, uncached=True)
+    tile = gemm_tile(target, uncached)
+    plan = gemm_blocking(target, uncached, tile)
+    seconds = plan_seconds(target, uncached, tile, plan)
+    assert seconds == pytest.approx(plan_seconds(target, filters, tile, plan), rel=0.01)
+    assert tile.rows * tile.vectors >= target.core.arithmetic * target.core.latency
+    assert 512 % tile.columns == 0
+
+
 def test_so_it_does_for_as_many_tiles_as_an_unknown_number_of_rows_fills() -> None:
     """The loop over a band's tiles ends where the rows do, and the shares are of what is left."""
     func = program(ir.var("n", "int64"), 768, 768)

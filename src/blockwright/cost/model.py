@@ -96,8 +96,9 @@ def estimate_nest(
         limit = max(times, key=lambda cause: times[cause])
         longest = times[limit]
         total = longest + target.core.exposed * (sum(times.values()) - longest)
-        late = _late(kernel, target, times["compute"])
-        if late:
+        # Where memory takes longest anyway, the first reading is part of that time.
+        late = times["compute"] + _late(kernel, target, times["compute"]) - longest
+        if late > 0:
             times["memory"] = times.get("memory", 0.0) + late
             total += late
         parts.append(KernelTime(total / hertz, limit, {c: t / hertz for c, t in times.items()}))

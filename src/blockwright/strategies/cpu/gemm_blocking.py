@@ -17,6 +17,7 @@ from blockwright.strategies.cpu.gemm_cost import (
     UNKNOWN_EXTENT,
     GemmBlocking,
     GemmShape,
+    plan_estimate,
     plan_seconds,
     tiles_of,
 )
@@ -36,6 +37,8 @@ _UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
 _AS_EVEN = 1.01
 # A plan is preferred if it needs less than this share of the time; less is model error.
 _BETTER = 0.97
+# The same for register tiles whose time is that of reading B: they differ in how much they pad it.
+_LESS_READ = 0.99
 
 
 @lru_cache(maxsize=1024)
@@ -50,14 +53,15 @@ def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
     tiles = _tiles_within(target, product)
     if product.n is None or product.k is None:
         return tiles[0]
-    best, smallest = tiles[0], math.inf
+    best, smallest, margin = tiles[0], math.inf, _BETTER
     for tile in tiles[:_TILES]:
-        seconds = plan_seconds(target, product, tile, start_plans(target, product, tile)[0])
-        if seconds < smallest * _BETTER:
-            best, smallest = tile, seconds
+        found = plan_estimate(target, product, tile, start_plans(target, product, tile)[0])
+        better = _LESS_READ if found.limits == "memory" else _BETTER
+        if found.seconds < smallest * better:
+            best, smallest, margin = tile, found.seconds, better
     if best is not tiles[0]:  # perhaps better only for the plans that the search starts from
         first, other = (_best_plan(target, product, tile)[1] for tile in (tiles[0], best))
-        best = best if other < first * _BETTER else tiles[0]
+        best = best if other < first * margin else tiles[0]
     if product.shifts:  # perhaps better if tasks widen the panels
         wide = gemm_tile(target, msgspec.structs.replace(product, shifts=0))
         best = min(best, wide, key=lambda tile: _best_plan(target, product, tile)[1])

@@ -79,10 +79,13 @@ def contract(
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
     k, inside = form.reduction_loops(loops[batch + 2 :])
     sch.reorder(*loops[:batch], m0, n0, *k, m1, n1, *inside)
-    if sums is None:
-        k = tile_partial_sums(sch, form, m1, k, *plan.sums)
-    else:
-        k = _partial_sum_at(sch, form, sums, n0, plan.sums)
+    whole = _steps(sch, k)
+    k = (
+        tile_partial_sums(sch, form, m1, k, *plan.sums)
+        if sums is None
+        else _partial_sum_at(sch, form, sums, n0, plan.sums)
+    )
+    ahead = _pieces_ahead(target, product, form.tile, whole, _steps(sch, k))
     # From here on tasks can be cut anywhere: a condition covers whole tiles.
     mo, mi = sch.split(m0, [None, blocking.row_tiles])
     no, ni = sch.split(n0, [None, blocking.panels])
@@ -114,7 +117,7 @@ def contract(
     if form.ragged and steps:
         _partition_last_group(sch, steps[-1])
     if blocking.rows_inside and not blocking.widens:
-        _fetch_next_panel(sch, blocking, mi, steps if same_rows else [])
+        _fetch_next_panel(sch, blocking, mi, steps if same_rows else [], ahead)
 
 
 def operands_of(sch: Schedule, block: BlockRV) -> Contraction:
@@ -211,13 +214,29 @@ def _partition_last_group(sch: Schedule, steps: LoopRV) -> None:
         sch.annotate(steps, LOOP_PARTITION, True)
 
 
+def _pieces_ahead(
+    target: Target, product: GemmShape, tile: RegisterTile, panel: int | None, piece: int | None
+) -> int:
+    """Pieces of a panel, summed one after another, by which a single row tile prefetches.
+
+    `panel` and `piece` are their reduction steps. The next panel begins as many pieces later as a
+    panel has. Of a long panel, at most a quarter of the second-level cache is prefetched at a time:
+    more would be evicted before it is used.
+    """
+    if not panel or not piece:
+        return 1
+    piece_bytes = piece * tile.columns * product.b_bits // 8
+    near = target.cache(2).size // 4 // piece_bytes
+    return max(1, min(math.ceil(panel / piece), near))
+
+
 def _fetch_next_panel(
-    sch: Schedule, plan: GemmBlocking, tiles: LoopRV, steps: list[LoopRV]
+    sch: Schedule, plan: GemmBlocking, tiles: LoopRV, steps: list[LoopRV], ahead: int
 ) -> None:
     """Prefetch the next panel while this one is used.
 
     With several row tiles, each tile prefetches a share; with a single one, the panel is prefetched
-    along the reduction.
+    along the reduction, `ahead` iterations of the loop around the steps in advance.
 
     A redundant prefetch of a line that is in flight may occupy another of the core's few miss
     buffers. So steps that fetch the same line are unrolled, and prefetch it once.
@@ -225,7 +244,7 @@ def _fetch_next_panel(
     if plan.row_tiles > 1:
         sch.annotate(tiles, PREFETCH_SHARED, 1)
     elif steps:
-        sch.annotate(steps[0], PREFETCH_READ, 1)
+        sch.annotate(steps[0], PREFETCH_READ, ahead)
     if plan.bands:  # one share per tile: the loop is partitioned accordingly
         sch.annotate(tiles, LOOP_PARTITION, True)
 
@@ -304,6 +323,12 @@ def _partial_sum_at(
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
     k, (m, *_) = reduction_outside(sch, sums, tile_loop, form.in_tile)
     return tile_partial_sums(sch, msgspec.structs.replace(form, block=sums), m, k, *in_pieces)
+
+
+def _steps(sch: Schedule, loops: Sequence[LoopRV]) -> int | None:
+    """Iterations of a loop nest; None if they are not all known."""
+    sizes = [extent(sch, loop) for loop in loops]
+    return None if None in sizes else math.prod(size or 0 for size in sizes)
 
 
 def pack(sch: Schedule, form: Canonical, batch: int) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from blockwright.cost import (
     AccessNode,
     BufferNode,
+    Estimate,
     LoopNode,
     StatementNode,
     around,
@@ -89,7 +90,14 @@ def plan_seconds(
     target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking
 ) -> float:
     """Seconds of a plan, estimated by the cost model."""
-    return estimate_nest([_nest(target, product, tile, plan)], target).seconds
+    return plan_estimate(target, product, tile, plan).seconds
+
+
+def plan_estimate(
+    target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking
+) -> Estimate:
+    """The predicted time of a plan, and what limits it."""
+    return estimate_nest([_nest(target, product, tile, plan)], target)
 
 
 class _Axis(msgspec.Struct):
