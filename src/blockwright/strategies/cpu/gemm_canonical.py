@@ -150,9 +150,9 @@ def canonicalize(
         whole[-1] = whole_pieces(steps, cut)
     whole[-1] *= kernel.group
     if pad_rows:  # rows beyond the end are read one by one: repeat the last row, without a test
-        a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
+        a, b = pad_operands(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
     padding = [*first, 1, *between, tile.columns, *whole]
-    a, b = _pad(sch, block, a, b, padding, "zero")  # columns are read in vectors: mask them
+    a, b = pad_operands(sch, block, a, b, padding, "zero")  # columns are read in vectors: mask them
     if kernel.group > 1:
         for copy in (block, a, b):
             _split_groups(sch, copy, kernel.group)
@@ -198,7 +198,7 @@ def align(sch: Schedule, product: BlockRV, tail: BlockRV) -> None:
         sch.transform_block_layout(tail, IndexMap(iters, load.indices))
 
 
-def _pad(
+def pad_operands(
     sch: Schedule, block: BlockRV, a: BlockRV, b: BlockRV, padding: list[int], mode: str
 ) -> tuple[BlockRV, BlockRV]:
     """Pad the domain to multiples; padded copies replace the plain copies that they read."""

@@ -7,9 +7,12 @@ GEMM strategy: panels are one memory stream, and packing a constant is free.) Th
 depending on the matrix's layout:
 
 - *dots*, where reduction elements are contiguous: some rows of W at a time, each with a vector of
-  partial sums per row of A; the lanes are added up at the end;
+  partial sums per row of A; the lanes are added up at the end. Bfloat16 is multiplied by a
+  dot-product instruction, where the target has it, on the vectors as they are in memory;
 - *updates*, where columns are contiguous: a task computes a strip of columns, its sums stay in the
   first-level cache, and some reduction steps are added at a time.
+
+Narrow operands are otherwise widened as they are loaded.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
+from blockwright.intrin import dot_lanes_name
 from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import long_sums
 from blockwright.strategies.cpu.elementwise import spread_by
-from blockwright.strategies.cpu.gemm_canonical import node
+from blockwright.strategies.cpu.gemm_canonical import fuse_copy, node, pad_operands, regroup
 from blockwright.strategies.cpu.gemv_plan import (
     LONGEST,
     Dots,
@@ -36,6 +40,7 @@ from blockwright.strategies.cpu.gemv_plan import (
     other_plans,
 )
 from blockwright.strategies.cpu.inline import extent, is_copy
+from blockwright.strategies.cpu.micro_kernel import MicroKernel, micro_kernel
 from blockwright.strategies.cpu.register_tiling import max_skinny_rows
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_by
 from blockwright.strategies.match.blocks import (
@@ -47,7 +52,9 @@ from blockwright.strategies.match.blocks import (
     is_constant,
     is_spatial,
     leaf_blocks,
+    position_of,
     stride,
+    widens_factors,
     windowed,
 )
 from blockwright.strategies.ranking import misfit, ranked, refuse_below_one
@@ -138,8 +145,9 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     facts = contraction_of(product)
     assert facts is not None
     result = product.writes[0].buffer.dtype
-    if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
-        return "operands and result do not share one floating-point type"
+    if not result.is_float or micro_kernel(target, facts.a.dtype, facts.b.dtype, result) is None:
+        types = [x.name for x in (facts.a.dtype, facts.b.dtype, result)]
+        return "no micro-kernel for {} x {} -> {}".format(*types)
     depth = extent_of(product, roles.k)
     if roles.dots and depth is not None and depth < 2 * target.lanes(result):
         return "the reduction is shorter than two vectors"
@@ -149,21 +157,42 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def _best_plan(func: ir.PrimFunc, target: Target, unknown: bool = False) -> GemvPlan:
-    """The plan that the cost model prefers; `unknown` splits sums of unknown length."""
+def _shape(func: ir.PrimFunc, target: Target) -> tuple[Skinny, GemvShape]:
+    """The roles of a product's axes, and the sizes that plans depend on."""
     sch = Schedule(func)
     block = node(sch, _neighbours(sch)[0])
     roles = _roles(block, target)
-    bits = block.writes[0].buffer.dtype.bits
-    rows = extent_of(block, roles.few) or 1
-    shape = GemvShape(rows, extent_of(block, roles.many), extent_of(block, roles.k), bits)
+    kernel = _dot_kernel(block, target)
+    return roles, GemvShape(
+        extent_of(block, roles.few) or 1,
+        extent_of(block, roles.many),
+        extent_of(block, roles.k),
+        block.writes[0].buffer.dtype.bits,
+        roles.matrix.dtype.bits,
+        "" if kernel is None else kernel.dot,
+        1 if kernel is None else kernel.group,
+    )
+
+
+def _dot_kernel(block: ir.Block, target: Target) -> MicroKernel | None:
+    """The micro-kernel of the dot product that multiplies the elements of a block, if any."""
+    facts = contraction_of(block)
+    if facts is None or not widens_factors(block):
+        return None
+    kernel = micro_kernel(target, facts.a.dtype, facts.b.dtype, block.writes[0].buffer.dtype)
+    return kernel if kernel is not None and kernel.dot else None
+
+
+def _best_plan(func: ir.PrimFunc, target: Target, unknown: bool = False) -> GemvPlan:
+    """The plan that the cost model prefers; `unknown` splits sums of unknown length."""
+    roles, shape = _shape(func, target)
     return (best_dots if roles.dots else best_updates)(target, shape, unknown)
 
 
 def plans(func: ir.PrimFunc, target: Target) -> Iterator[GemvPlan]:
     """The plan that the cost model prefers, then others in the order of predicted time."""
     best = _best_plan(func, target)
-    return ranked(func, target, apply, best, other_plans(best))
+    return ranked(func, target, apply, best, other_plans(_shape(func, target)[1], best))
 
 
 def apply(sch: Schedule, target: Target, plan: GemvPlan) -> None:
@@ -177,8 +206,11 @@ def apply(sch: Schedule, target: Target, plan: GemvPlan) -> None:
             "the matrix is contiguous along its " + ("reduction" if roles.dots else "columns"),
             "use the form Dots" if roles.dots else "use the form Updates",
         )
+    kernel = _dot_kernel(node(sch, block), target)
+    if plan.dot and (not roles.dots or kernel is None or kernel.dot != plan.dot):
+        raise misfit(f"dot={plan.dot!r} does not multiply the operands", "use dot=''")
     if isinstance(plan.form, Dots):
-        task = _dots(sch, block, out, roles, plan, plan.form)
+        task = _dots(sch, block, out, roles, plan, plan.form, kernel if plan.dot else None)
     else:
         task = _updates(sch, block, out, roles, plan, plan.form)
     sch.parallel(task)
@@ -213,19 +245,30 @@ def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV, list[BlockRV]]:
     return handles[at], behind[-1], kept
 
 
-def _axes(sch: Schedule, block: BlockRV, roles: Skinny) -> tuple[list[LoopRV], ...]:
-    """The block's loops by role: batch, few, many, k; the last two are fused into one loop each."""
+def _axes(
+    sch: Schedule, block: BlockRV, roles: Skinny, in_groups: bool = False
+) -> tuple[list[LoopRV], ...]:
+    """The block's loops by role: batch, few, many, k; the last two are fused into one loop each.
+
+    The three loops of a reduction `in_groups` are not fused.
+    """
     loops = sch.get_loops(block)
     groups = [[loops[p] for p in part] for part in (roles.batch, roles.few, roles.many, roles.k)]
     sch.reorder(*(loop for group in groups for loop in group))
-    for group in groups[2:]:
+    for group in groups[2 : 3 if in_groups else 4]:
         if len(group) > 1:
             group[:] = [sch.fuse(*group)]
     return tuple(groups)
 
 
 def _dots(
-    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, plan: GemvPlan, form: Dots
+    sch: Schedule,
+    block: BlockRV,
+    out: BlockRV,
+    roles: Skinny,
+    plan: GemvPlan,
+    form: Dots,
+    kernel: MicroKernel | None,
 ) -> LoopRV:
     """Keep vectors of partial sums along the reduction, for a few rows of both operands at once.
 
@@ -235,8 +278,13 @@ def _dots(
     dtype = node(sch, block).writes[0].buffer.dtype
     rows = extent_of(node(sch, block), roles.few) or 1
     in_parts = form.rows < rows
-    batch, few, (count,), (k,) = _axes(sch, block, roles)
-    _, lane = sch.split(k, [None, max(1, plan.vector_bits // dtype.bits)])
+    lanes = max(1, plan.vector_bits // dtype.bits)
+    groups = None
+    if kernel is not None:
+        groups = _in_groups(sch, block, roles, lanes, kernel, plan.piece)
+        roles = groups.roles
+    batch, few, (count,), k = _axes(sch, block, roles, groups is not None)
+    lane = k[1] if groups is not None else sch.split(k[0], [None, lanes])[1]
     sch.reorder(lane, *batch, *few, count)
     partial = sch.rfactor(lane, -1)
     lane, *outer = sch.get_loops(block)
@@ -253,7 +301,7 @@ def _dots(
     sch.set_scope(block, 0, "local")
     sch.compute_at(partial, at, preserve_unit_loops=True)
     sch.set_scope(partial, 0, "local")
-    _partial_sums(sch, partial, at, len(batch), plan.piece)
+    _partial_sums(sch, partial, at, len(batch), plan.piece, groups)
     sch.decompose_reduction(block, lane)
     sch.vectorize(lane)
     for loop in (*inner_loops(sch, block, at)[:-1], *inner_loops(sch, out, at)):
@@ -262,9 +310,79 @@ def _dots(
     return sch.fuse(*batch, task) if batch else task
 
 
-def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, piece: int) -> None:
+class _Groups(msgspec.Struct, frozen=True):
+    """A product whose reduction is split into steps, lanes, and elements of a lane's group.
+
+    Attributes:
+        operands: blocks that copy one vector of each operand.
+        roles: with three axes k.
+    """
+
+    operands: tuple[BlockRV, BlockRV]
+    roles: Skinny
+    kernel: MicroKernel
+    lanes: int
+
+
+def _in_groups(
+    sch: Schedule, block: BlockRV, roles: Skinny, lanes: int, kernel: MicroKernel, piece: int
+) -> _Groups:
+    """Split the reduction for a dot product, padded with zeros to whole vectors and pieces."""
+    before = node(sch, block)
+    facts = contraction_of(before)
+    assert facts is not None  # `_dot_kernel` checked it
+    extents = [it.dom.extent for it in before.iter_vars]
+    a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))
+    b = sch.reindex(block, ("read", position_of(facts.b, node(sch, block).reads)))
+    parts = [[(p,) for p in part] for part in (roles.batch, roles.few, roles.many)]
+    own = [axes for part in parts for axes in part]
+    regroup(sch, block, extents, [*own, roles.k])
+    for copy, axes in ((a, (*facts.batch, *facts.m)), (b, (*facts.batch, *facts.n))):
+        fuse_copy(sch, copy, copy, extents, [*(p for p in own if p[0] in axes), roles.k])
+    run = lanes * kernel.group
+    a, b = pad_operands(sch, block, a, b, [*[1] * len(own), run * max(1, piece)], "zero")
+    for handle in (block, a, b):
+        axes = tuple(ir.Var(it.var.name, it.var.dtype) for it in node(sch, handle).iter_vars)
+        *lead, k = axes
+        step, rest = ir.floordiv(k, run), ir.floormod(k, run)
+        digits = (step, ir.floordiv(rest, kernel.group), ir.floormod(rest, kernel.group))
+        mapping = IndexMap(axes, (*lead, *digits))
+        if handle != block:
+            sch.transform_layout(handle, ("write", 0), mapping)
+        sch.transform_block_layout(handle, mapping)
+    places = iter(range(len(own) + 3))
+    axes_of = [tuple(next(places) for _ in part) for part in parts]
+    split = msgspec.structs.replace(
+        roles, batch=axes_of[0], few=axes_of[1], many=axes_of[2], k=tuple(places)
+    )
+    return _Groups((a, b), split, kernel, lanes)
+
+
+def _multiply_groups(
+    sch: Schedule, groups: _Groups, step: LoopRV, rows: list[LoopRV], lane: LoopRV
+) -> None:
+    """Load a vector of each operand's rows once per step, and multiply them lane by lane."""
+    for copy in groups.operands:
+        sch.set_scope(copy, 0, "local")
+        sch.compute_at(copy, step)
+        *_, lanes, elements = inner_loops(sch, copy, step)
+        sch.fuse(lanes, elements)
+        _in_registers(sch, inner_loops(sch, copy, step))
+    for loop in rows:
+        sch.unroll(loop)
+    sch.tensorize(lane, dot_lanes_name(groups.kernel.dot, groups.lanes))
+
+
+def _without_last(loops: list[LoopRV], count: int) -> list[LoopRV]:
+    return loops[: len(loops) - count]
+
+
+def _partial_sums(
+    sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, piece: int, groups: _Groups | None
+) -> None:
     """Keep all partial sums in registers across the reduction, or across a piece of it."""
-    lane, *rows, k0 = inner_loops(sch, partial, n0)
+    inside = 0 if groups is None else 1
+    lane, *rows, k0 = _without_last(inner_loops(sch, partial, n0), inside)
     sch.reorder(k0, *rows, lane)
     over = _cut(sch, k0, piece)
     if over is not None:
@@ -276,11 +394,14 @@ def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, piece
         _in_registers(sch, [*rows[batch:], lane])
         _in_registers(sch, inner_loops(sch, clear, n0))
         partial, n0 = sums, over
-        _, lane, *rows, k0 = inner_loops(sch, partial, n0)
+        _, lane, *rows, k0 = _without_last(inner_loops(sch, partial, n0), inside)
         sch.reorder(k0, *rows, lane)
     init = sch.decompose_reduction(partial, k0)
     sch.annotate(k0, LOOP_PARTITION, True)
-    _in_registers(sch, [*rows[batch:], lane])
+    if groups is None:
+        _in_registers(sch, [*rows[batch:], lane])
+    else:
+        _multiply_groups(sch, groups, k0, rows[batch:], lane)
     _in_registers(sch, inner_loops(sch, init, n0))
 
 

@@ -19,6 +19,7 @@ from blockwright.strategies.strategy import Plan
 from blockwright.target import Target
 
 _PIECE = 256  # steps of a long reduction per piece
+_UNKNOWN_PIECE = 64  # the same, where the last piece of unknown length is padded
 LONGEST = 768
 """Steps of the longest reduction that is not split."""
 
@@ -30,13 +31,19 @@ class GemvShape(msgspec.Struct, frozen=True):
         rows: of the smaller operand.
         many: rows of the matrix.
         depth: length of the reduction.
-        bits: of an element.
+        bits: of a sum.
+        matrix_bits: of an element of the matrix.
+        dot: the dot product that multiplies the elements; "" if the target has none.
+        group: elements that it adds to a lane.
     """
 
     rows: int
     many: int | None
     depth: int | None
     bits: int
+    matrix_bits: int
+    dot: str = ""
+    group: int = 1
 
 
 class Dots(msgspec.Struct, frozen=True, tag="dots"):
@@ -70,12 +77,14 @@ class GemvPlan(Plan, frozen=True):
 
     Attributes:
         form: those of the form that the matrix's layout demands.
+        dot: the dot-product instruction of the form Dots; "" to widen both operands.
         piece: reduction steps per partial sum; 0: the reduction is not split.
         vector_bits: width of a vector.
         producers: tasks and vectors of the blocks that compute the smaller operand.
     """
 
     form: Dots | Updates
+    dot: str
     piece: int
     vector_bits: int
     producers: SpreadPlan
@@ -86,22 +95,36 @@ def best_dots(target: Target, shape: GemvShape, unknown: bool) -> GemvPlan:
     parts = math.ceil(shape.rows / max_skinny_rows(target, shape.bits))
     rows = math.ceil(shape.rows / parts)
     columns = dot_tile(target, rows, shape.many, shape.bits)
-    row_bytes = (shape.depth or 1024) * shape.bits // 8
+    row_bytes = (shape.depth or 1024) * shape.matrix_bits // 8
     steps = task_steps(shape.many, columns, row_bytes, target.num_threads)
     lanes = max(1, target.vector_bits // shape.bits)
     depth = None if shape.depth is None else math.ceil(shape.depth / lanes)
-    return _plan(target, Dots(rows, columns, steps), depth, unknown)
+    plan = _plan(target, Dots(rows, columns, steps), "", depth, unknown)
+    run = lanes * shape.group
+    if not shape.dot or (shape.depth is not None and shape.depth < 2 * run):
+        return plan
+    groups = None if shape.depth is None else math.ceil(shape.depth / run)
+    return msgspec.structs.replace(plan, dot=shape.dot, piece=_equal(groups, plan.piece))
+
+
+def _equal(steps: int | None, piece: int) -> int:
+    """Steps of equal pieces: the last one is padded, so it should lack few of them."""
+    if not piece:
+        return 0
+    return _UNKNOWN_PIECE if steps is None else math.ceil(steps / math.ceil(steps / piece))
 
 
 def best_updates(target: Target, shape: GemvShape, unknown: bool) -> GemvPlan:
     """The plan that the cost model prefers; `unknown` splits sums of unknown length."""
     columns = _stretch(target, shape.rows, shape.many, shape.bits)
-    return _plan(target, Updates(columns, steps_at_once(None)), shape.depth, unknown)
+    return _plan(target, Updates(columns, steps_at_once(None)), "", shape.depth, unknown)
 
 
-def other_plans(best: GemvPlan) -> Iterator[GemvPlan]:
+def other_plans(shape: GemvShape, best: GemvPlan) -> Iterator[GemvPlan]:
     """Plans that differ from the best one in one decision."""
     change, form = msgspec.structs.replace, best.form
+    if shape.dot and isinstance(form, Dots):
+        yield change(best, dot="" if best.dot else shape.dot)
     for name in form.__struct_fields__:
         now = getattr(form, name)
         for number in (now // 4, now // 2, now - 1, now + 1, now * 2, now * 4):
@@ -113,9 +136,11 @@ def other_plans(best: GemvPlan) -> Iterator[GemvPlan]:
         yield change(best, vector_bits=best.vector_bits // 2)
 
 
-def _plan(target: Target, form: Dots | Updates, depth: int | None, unknown: bool) -> GemvPlan:
+def _plan(
+    target: Target, form: Dots | Updates, dot: str, depth: int | None, unknown: bool
+) -> GemvPlan:
     split = unknown if depth is None else depth > LONGEST
-    return GemvPlan(form, _PIECE if split else 0, target.vector_bits, spread_plan(target))
+    return GemvPlan(form, dot, _PIECE if split else 0, target.vector_bits, spread_plan(target))
 
 
 def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
