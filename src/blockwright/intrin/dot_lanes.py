@@ -34,11 +34,10 @@ def dot_lanes(name: str) -> TensorIntrin | None:
 
 
 def _buffers(dot: DotProduct, lanes: int) -> list[ir.Buffer]:
-    shapes = {"A": (dot.a, (lanes, dot.group)), "B": (dot.b, (lanes, dot.group))}
-    shapes["C"] = (dot.accumulator, (lanes,))
+    rows = (("A", dot.a, (lanes, dot.group)), ("B", dot.b, (lanes, dot.group)))
     return [
         ir.Buffer(name, ir.dtype_of(kind), tuple(map(index, shape)), offset_factor=1)
-        for name, (kind, shape) in shapes.items()
+        for name, kind, shape in (*rows, ("C", dot.accumulator, (lanes,)))
     ]
 
 

@@ -104,7 +104,25 @@ def best_dots(target: Target, shape: GemvShape, unknown: bool) -> GemvPlan:
     if not shape.dot or (shape.depth is not None and shape.depth < 2 * run):
         return plan
     groups = None if shape.depth is None else math.ceil(shape.depth / run)
-    return msgspec.structs.replace(plan, dot=shape.dot, piece=_equal(groups, plan.piece))
+    columns = _most_columns(target, rows, shape.many)
+    steps = task_steps(shape.many, columns, row_bytes, target.num_threads)
+    return msgspec.structs.replace(
+        plan,
+        form=Dots(rows, columns, steps),
+        dot=shape.dot,
+        piece=_equal(groups, plan.piece),
+    )
+
+
+def _most_columns(target: Target, rows: int, many: int | None) -> int:
+    """Rows of the matrix that are multiplied at once by an instruction per vector.
+
+    As many as fit the registers and waste little of the last tile: with several, the other operand
+    is read less often, and the matrix is a stream of its own in each row.
+    """
+    fits = [n for n in range(1, 9) if n * rows + n + 1 <= target.vector_registers] or [1]
+    filled = {n: 1.0 if many is None else many / (math.ceil(many / n) * n) for n in fits}
+    return max(fits, key=lambda n: (round(filled[n], 1), n))
 
 
 def _equal(steps: int | None, piece: int) -> int:
