@@ -6,16 +6,15 @@ import difflib
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from blockwright import ir
-from blockwright.graph import check_graph
-from blockwright.passes.context import Pass, PassContext
+from blockwright.passes.check_passes import CheckPasses
+from blockwright.passes.context import PassContext
 
 FUZZ = os.environ.get("BLOCKWRIGHT_FUZZ") == "1"
 FUZZ_FACTOR = 50
@@ -81,19 +80,15 @@ def objects_set_aside() -> None:
 
 
 @pytest.fixture(autouse=True)
-def graphs_stay_well_formed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After every pass, annotations of graph functions are what deduction gives."""
-    run = PassContext.run
+def modules_stay_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every pass of every compilation, the functions that it changed are valid."""
+    init = PassContext.__init__
 
-    def checked(self: PassContext, passes: Sequence[tuple[str, Pass]], module: ir.IRModule) -> Any:
-        for one in passes:
-            module = run(self, (one,), module)
-            for function in module.functions.values():
-                if isinstance(function, ir.GraphFunction):
-                    check_graph(function, module)
-        return module
+    def checked(self: PassContext, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        self.instruments.insert(0, CheckPasses())
 
-    monkeypatch.setattr(PassContext, "run", checked)
+    monkeypatch.setattr(PassContext, "__init__", checked)
 
 
 @pytest.fixture

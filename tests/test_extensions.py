@@ -9,7 +9,7 @@ import pytest
 
 from blockwright.lower import LOWERING
 from blockwright.ops.table import OPERATORS
-from blockwright.passes import STAGES
+from blockwright.passes import default_pipeline
 from blockwright.schedule import RECORDS
 from blockwright.strategies import STRATEGIES
 
@@ -51,7 +51,7 @@ def test_every_file_of_primitives_defines_one(folder: str) -> None:
 
 def test_every_pass_is_in_its_pipeline() -> None:
     for folder, decorator, pipeline in (
-        ("passes", "graph_pass", [p for _, stage in STAGES for p in stage]),
+        ("passes", "(?:graph|function|program)_pass", default_pipeline().passes),
         ("lower", "lowering_pass", LOWERING),
     ):
         marked = {

@@ -13,7 +13,7 @@ from blockwright.analysis import find_violations
 from blockwright.build import build
 from blockwright.build.compile_cache import CompileCache
 from blockwright.graph import check_graph, function_symbols, symbol_ranges
-from blockwright.passes import PassContext, run_pipeline
+from blockwright.passes import PassContext, default_pipeline
 from blockwright.passes.normalize import normalize
 from blockwright.script.ir import from_source
 from blockwright.support import BlockwrightError
@@ -92,7 +92,9 @@ def tried(module: ir.IRModule, seed: int) -> MutantVerdict:
     try:
         context = PassContext(Target("native"))
         context.compile_cache = CompileCache()  # most programs occur in earlier mutants
-        library = build(run_pipeline(module, context), compile_cache=context.compile_cache)
+        library = build(
+            default_pipeline(context.target)(module, context), compile_cache=context.compile_cache
+        )
         codes = [_called(module, library["main"], rng, alike) for alike in (True, False)]
     except BlockwrightError as error:
         # A value without memory is a defect of the passes, not of the module.

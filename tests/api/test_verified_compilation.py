@@ -10,7 +10,8 @@ pytest.importorskip("islpy")
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.passes import STAGES, PassContext
+from blockwright.passes import PassContext, Pipeline
+from blockwright.passes.rewrite import map_programs
 from blockwright.support import BuildError, OptionError
 
 MODEL = """
@@ -50,24 +51,18 @@ class _Wrong(ir.Mutator):
         return ir.Call(node.op, (changed if self.harmless else node.args[0] * two,), node.type)
 
 
-def stages_with(change: ir.Mutator) -> Any:
+def pipeline_with(change: ir.Mutator) -> Pipeline:
     """The pipeline with an error in what the rules make."""
 
-    def broken(apply: Any) -> Any:
-        def run(module: ir.IRModule, context: PassContext) -> ir.IRModule:
-            made = apply(module, context)
-            functions = {
-                n: f.replace(body=change(f.body)) if isinstance(f, ir.PrimFunc) else f
-                for n, f in made.functions.items()
-            }
-            return made.replace(functions=functions)
+    pipeline = bw.default_pipeline()
+    schedule = dict(pipeline.passes)["schedule_programs"]
 
-        return run
+    def broken(module: ir.IRModule, context: PassContext) -> ir.IRModule:
+        return map_programs(
+            schedule(module, context), lambda name, f: f.replace(body=change(f.body))
+        )
 
-    return tuple(
-        (stage, tuple((n, broken(p) if n == "schedule_programs" else p) for n, p in passes))
-        for stage, passes in STAGES
-    )
+    return pipeline.replace("schedule_programs", ("schedule_programs", broken))
 
 
 def test_every_schedule_is_proved_and_equal_ones_once(model: ir.IRModule) -> None:
@@ -94,7 +89,7 @@ def test_nothing_is_proved_unless_asked(model: ir.IRModule) -> None:
 
 
 def test_a_refuted_schedule_is_not_built(model: ir.IRModule) -> None:
-    options = {"stages": stages_with(_Wrong(harmless=False))}
+    options = {"pipeline": pipeline_with(_Wrong(harmless=False))}
     with pytest.raises(
         BuildError, match=r"softmax.* \(strategy inner_reduction\): .* before and .* after"
     ) as found:
@@ -104,7 +99,7 @@ def test_a_refuted_schedule_is_not_built(model: ir.IRModule) -> None:
 
 
 def test_what_is_not_known_is_listed_or_refused(model: ir.IRModule) -> None:
-    options = {"stages": stages_with(_Wrong(harmless=True))}
+    options = {"pipeline": pipeline_with(_Wrong(harmless=True))}
     exe = bw.compile(model, verify=True, options=options)
     assert exe.proofs is not None
     verdicts = {one.verdict: one for one in exe.proofs.schedules}

@@ -130,8 +130,10 @@ def test_methods_of_schedules_refuse_other_kinds_with_a_code(name: str, wrong: A
 COMPILE: list[tuple[dict[str, Any], str]] = [
     *(({"options": {"disabled_strategies": names}}, "BW928")
       for names in (None, 5, "gemm", [None])),
-    *(({"options": {"stages": stages}}, "BW928") for stages in
-      (None, 5, [], ["x"], [("x",)], [("x", 5)], [("x", [("y", 3)])], [("x", ())])),
+    *(({"options": {"pipeline": stages}}, "BW931") for stages in
+      (None, 5, "x", ["x"], [("x",)], [("x", 5)], [("x", [("y", 3)])], [("x", ()), ("x", ())])),
+    *(({"options": {name: stages}}, "BW928") for name in ("pipeline", "stages")
+      for stages in ([], [("x", ())])),
     *(({"progress": progress}, "BW928") for progress in (5, "x")),
     *(({"verify": verify}, "BW927") for verify in (None, "x", [True], np.array([1, 2]))),
     *(({"example_inputs": given}, "BW908") for given in (5, "x", b"x", {"x": 1}, None)),

@@ -10,7 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.ops.table import OPERATORS
-from blockwright.passes import STAGES, PassContext
+from blockwright.passes import PassContext, default_pipeline
 from blockwright.target import Target
 
 HEAD = "from blockwright.script import ir as I, relax as R, tir as T\n"
@@ -35,10 +35,9 @@ def context() -> PassContext:
 @pytest.fixture
 def run(context: PassContext) -> Callable[..., ir.IRModule]:
     """`run(module, *names)`: the module after these passes of the pipeline."""
-    known = {name: apply for _, passes in STAGES for name, apply in passes}
 
     def run_(module: ir.IRModule, *names: str) -> ir.IRModule:
-        return context.run([(name, known[name]) for name in names], module)
+        return default_pipeline().only(*names)(module, context)
 
     return run_
 

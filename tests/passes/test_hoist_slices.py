@@ -9,7 +9,6 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.passes import STAGES
 
 HEAD = """
 @R.function
@@ -109,11 +108,10 @@ def main(x: R.Tensor((2, "n", 8), "float32"), w: R.Tensor((6, 8), "float32")):
     y = R.add(x, R.linear(R.gelu(R.linear(R.layer_norm(x, axes=(-1,)), w)), R.permute_dims(w)))
     return R.softmax(R.slice(y, axis=1, begin=-1), axis=-1)
 """
-    without = tuple(
-        (stage, tuple(p for p in passes if p[0] != "hoist_slices")) for stage, passes in STAGES
-    )
+    pipeline = bw.default_pipeline()
     models = [
-        bw.compile(bw.from_source(text), options={"stages": stages}) for stages in (STAGES, without)
+        bw.compile(bw.from_source(text), options={"pipeline": chosen})
+        for chosen in (pipeline, pipeline.without("hoist_slices"))
     ]
     rng = np.random.default_rng(0)
     w = rng.standard_normal((6, 8)).astype("float32")

@@ -242,8 +242,6 @@ def test_fused_programs_list_their_operators(parse: Any, run: Any, callees: Any)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_graphs_keep_their_meaning(seed: int, parse: Any) -> None:
     """Fused and unfused compilations of the same random graph agree."""
-    from blockwright.passes import STAGES
-
     rng = np.random.default_rng(seed)
     lines: list[str] = []
     values = ["x", "z"]
@@ -263,12 +261,9 @@ def test_random_graphs_keep_their_meaning(seed: int, parse: Any) -> None:
         )
         values.append(f"v{step}")
     text = main(*lines, result=f"(v11, {values[int(rng.integers(2, 13))]})")
-    plain = tuple(
-        (name, tuple(p for p in passes if p[0] not in ("fuse_ops", "fuse_tir")))
-        for name, passes in STAGES
-    )
+    plain = bw.default_pipeline().without("fuse_ops", "fuse_tir")
     fused = bw.compile(parse(text))
-    unfused = bw.compile(parse(text), options={"stages": plain})
+    unfused = bw.compile(parse(text), options={"pipeline": plain})
     for rows in (1, 3, 40):
         inputs = sample(rows)
         for a, b in zip(fused(*inputs), unfused(*inputs), strict=True):

@@ -10,7 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder
-from blockwright.passes import STAGES, PassContext
+from blockwright.passes import PassContext, default_pipeline
 from blockwright.target import Cache, Target
 
 CACHES = (Cache(32 << 10), Cache(1 << 20), Cache(32 << 20, 16, 64, 2))
@@ -42,8 +42,8 @@ def _info(shape: tuple[Any, ...]) -> ir.TensorInfo:
 
 def kernels(module: ir.IRModule, callees: Any, **options: Any) -> int:
     """How many kernels compute a model."""
-    passes = [(name, apply) for _, stage in STAGES for name, apply in stage if name in FUSION]
-    return len(callees(PassContext(MACHINE, options).run(passes, module)))
+    fusion = default_pipeline(MACHINE).only(*FUSION)
+    return len(callees(fusion(module, PassContext(MACHINE, options))))
 
 
 @pytest.mark.parametrize("images", [1, 16, ir.Var("n", ir.dtype_of("int64"))])

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -24,7 +23,7 @@ from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.steps import warm_up
 from blockwright.ir.fields import field_problems
 from blockwright.ops.table import OPERATORS
-from blockwright.passes import STAGES, PassContext, run_pipeline
+from blockwright.passes import Instrument, PassContext, Pipeline, default_pipeline
 from blockwright.runtime import constants
 from blockwright.runtime.refused import require_storage
 from blockwright.strategies import STRATEGIES, apply_strategies
@@ -32,6 +31,7 @@ from blockwright.support import ImporterError, OptionError, ValidationError
 from blockwright.support.former_names import FORMER_OPTIONS, FORMER_STRATEGIES, FORMER_SWITCHES
 from blockwright.support.garbage import few_collections
 from blockwright.support.kinds import require_kind
+from blockwright.support.suggest import choices
 from blockwright.target import Target
 from blockwright.verify import require_solvers
 
@@ -46,8 +46,8 @@ OPTIONS = (
     "disabled_strategies",
     "instruments",
     "log_queries",
+    "pipeline",
     "sanitize",
-    "stages",
 )
 KINDS = "pass a torch module, an exported program or an IR module"
 
@@ -80,17 +80,18 @@ def compile(
         progress: called with (stage, finished, total).
         options: `disabled_strategies` (names of strategies to skip), `disabled_implementations`
             (names of implementations of operators that are not chosen, such as "winograd"),
-            `instruments` (functions called after every pass with name, before, after),
-            `log_queries` (True: record every arithmetic query of the compilation that was not
-            proved in `context.queries`), `sanitize` (checks in the compiled code, as for
-            `bw.build`). If BLOCKWRIGHT_DUMP_DIR is set, the module after every pass is written to
-            that directory.
+            `pipeline` (a `bw.Pipeline` in place of `bw.default_pipeline(target)`), `instruments`
+            (observers of the passes, see `bw.Instrument`; a function is called after every pass
+            with name, before, after), `log_queries` (True: record every arithmetic query of the
+            compilation that was not proved in `context.queries`), `sanitize` (checks in the
+            compiled code, as for `bw.build`). If BLOCKWRIGHT_DUMP_DIR is set, the module after
+            every pass is written to that directory.
 
     Raises:
         ImporterError: unsupported operators, all listed in one error.
         OptionError: BW901 unknown effort, BW902 unsupported kind of model, BW908 a torch module
             without a sequence of example inputs, BW926 solvers not installed, BW927 invalid
-            `verify`, BW928 unknown option, strategy or implementation.
+            `verify`, BW928 unknown option, strategy or implementation, BW931 malformed pipeline.
         BuildError: BW643 a schedule was refuted, BW644 a schedule was not proved; also the errors
             of `bw.build`.
     """
@@ -131,11 +132,12 @@ def compile(
     settings = with_current_names(options or {})
     _check_options(settings)
     machine = Target(target)
+    pipeline = _pipeline(settings, machine)
     context = PassContext(machine, settings, settings.get("instruments", ()), progress)
     if not settings.get("log_queries"):  # cached schedules would issue no queries
         context.compile_cache = CompileCache()
     with constants.reserved(_weight_bytes(model)):
-        return _compile(model, example_inputs, dynamic_shapes, context, verify)
+        return _compile(model, example_inputs, dynamic_shapes, pipeline, context, verify)
 
 
 def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,7 +165,6 @@ def _check_options(settings: dict[str, Any]) -> None:
     implementations = {each.name for row in OPERATORS.values() for each in row.implementations}
     _check_disabled(settings, "strategy", "disabled_strategies", [s.name for s in STRATEGIES])
     _check_disabled(settings, "implementation", "disabled_implementations", sorted(implementations))
-    _check_stages(settings.get("stages", STAGES))
     require_kind(
         settings.get("log_queries", False),
         bool,
@@ -174,10 +175,11 @@ def _check_options(settings: dict[str, Any]) -> None:
     )
     instruments: Any = settings.get("instruments", ())
     if not isinstance(instruments, (list, tuple)) or not all(
-        map(callable, cast("Sequence[Any]", instruments))
+        isinstance(each, Instrument) or callable(each)
+        for each in cast("Sequence[Any]", instruments)
     ):
         raise OptionError(
-            "instruments must be a list of functions",
+            "instruments must be a list of functions or instruments",
             code="BW928",
             help='write options={"instruments": [function]}',
         )
@@ -201,37 +203,11 @@ def _check_disabled(settings: dict[str, Any], what: str, option: str, known: Seq
     _check_names(what, disabled, known)
 
 
-def _check_stages(stages: Any) -> None:
-    """Check that each stage is a pair (name, passes), and each pass a pair (name, function)."""
-
-    def is_pair(value: Any) -> bool:
-        result = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
-        return len(result) == 2 and isinstance(result[0], str)
-
-    def is_stage(value: Any) -> bool:
-        if not is_pair(value) or not isinstance(value[1], (list, tuple)):
-            return False
-        passes = cast("Sequence[Any]", value[1])
-        return all(is_pair(each) and callable(each[1]) for each in passes)
-
-    given = cast("Sequence[Any]", stages) if isinstance(stages, (list, tuple)) else ()
-    if not given or not all(map(is_stage, given)):
-        raise OptionError(
-            "stages must be a list of pairs (name, passes)",
-            code="BW928",
-            help="omit it, or modify a copy of blockwright.passes.pipeline.STAGES",
-        )
-
-
 def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
-            close = get_close_matches(str(name), known, 1)
-            remedy = f"did you mean {close[0]!r}? " if close else ""
             raise OptionError(
-                f"unknown {what} {name!r}",
-                code="BW928",
-                help=f"{remedy}choose from: {', '.join(known)}",
+                f"unknown {what} {name!r}", code="BW928", help=choices(name, known)
             )
 
 
@@ -239,6 +215,7 @@ def _compile(
     model: Any,
     example_inputs: Sequence[Any] | None,
     dynamic_shapes: Any,
+    pipeline: Pipeline,
     context: PassContext,
     verify: bool | Literal["prove"],
 ) -> CompiledModel:
@@ -246,8 +223,6 @@ def _compile(
     started = time.perf_counter()
     imported = import_model(model, example_inputs, dynamic_shapes)
     context.timings["import"] = time.perf_counter() - started
-    stages: dict[str, ir.IRModule] = {"graph": imported}
-    context.instruments.append(lambda name, before, after: stages.__setitem__(name, after))
     schedules = ScheduleProofs()
     if verify:
         context.instruments.append(schedules)
@@ -256,13 +231,14 @@ def _compile(
         context.instruments.append(dump_passes(directory))
     with query_log() if settings.get("log_queries") else nullcontext(context.queries) as log:
         context.queries = log
-        lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
+        lowered = pipeline(imported, context)
         remaining = [n for n, f in lowered.functions.items() if isinstance(f, ir.GraphFunction)]
         if remaining:
             raise OptionError(
-                f"{remaining[0]} is still a graph function after the last stage",
+                f"{remaining[0]} is still a graph function after the last pass",
                 code="BW928",
-                help="keep the stage DynShapeAwareMemoryPlanning",
+                help="keep the pass lower_host; to stop before it, call the pipeline: "
+                "pipeline.until(name)(bw.import_model(model))",
             )
         started = time.perf_counter()
         proofs = schedules.prove(context, verify == "prove") if verify else None
@@ -275,7 +251,15 @@ def _compile(
             compile_cache=context.compile_cache,
         )
         context.timings["build"] = time.perf_counter() - started
-    return CompiledModel(imported, lowered, library, context, stages, proofs)
+    return CompiledModel(imported, lowered, library, context, proofs)
+
+
+def _pipeline(settings: Mapping[str, Any], target: Target) -> Pipeline:
+    """The pipeline of the options, which may list its stages, or else the target's."""
+    if "pipeline" not in settings:
+        return default_pipeline(target)
+    chosen: Any = settings["pipeline"]
+    return chosen if isinstance(chosen, Pipeline) else Pipeline(chosen)
 
 
 def _weight_bytes(model: Any) -> int:

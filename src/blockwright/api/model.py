@@ -22,7 +22,7 @@ from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
 from blockwright.passes.host.instrument_host import host_calls, instrument_host
 from blockwright.passes.host.size_text import size_text
-from blockwright.passes.pipeline import pass_names
+from blockwright.passes.report import PassReport
 from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import ExportedFunction, Metadata, require_path
@@ -40,6 +40,7 @@ from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.runtime.threads import num_threads
 from blockwright.support import ArgumentError, OptionError
 from blockwright.support.kinds import require_kind
+from blockwright.support.suggest import choices
 
 # Stage name of `show` → pass whose output it shows.
 SHOWN = {
@@ -50,15 +51,6 @@ SHOWN = {
     "packed": "fold_packing",
     "host": "lower_host",
 }
-
-
-def deciding_passes(stage: str) -> list[str]:
-    """Passes whose decisions `show(stage)` prints: those since the stage shown before it."""
-    names = ["graph", *pass_names()]
-    shown = list(SHOWN.values())
-    position = shown.index(SHOWN[stage])
-    start = names.index(shown[position - 1]) + 1 if position else 0
-    return names[start : names.index(shown[position]) + 1]
 
 
 class Compilation(msgspec.Struct, frozen=True, eq=False):
@@ -235,6 +227,7 @@ class CompiledModel(Executable):
     Attributes:
         context: notes, schedule traces and timings of the compilation.
         stages: pass name → module after that pass ("graph" is the imported model).
+        passes: what each pass did; `print(exe.passes)` shows a table.
         library: the built module (`source`, object names); lowered: the module it was built from.
         proofs: the verdict on each schedule if compiled with `verify`, otherwise None.
     """
@@ -245,13 +238,13 @@ class CompiledModel(Executable):
         lowered: ir.IRModule,
         library: Module,
         context: PassContext,
-        stages: dict[str, ir.IRModule],
         proofs: Proofs | None = None,
     ) -> None:
         self.library = library
         self.lowered = lowered
         self.context = context
-        self.stages = stages
+        self.passes = PassReport(context.runs)
+        self.stages = {"graph": imported, **{run.name: run.after for run in context.runs}}
         self.proofs = proofs
         super().__init__(library.loaded(), describe(imported, lowered, context))
 
@@ -261,7 +254,7 @@ class CompiledModel(Executable):
 
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
         """Return a stage as text: graph, layout, programs, schedule, packed, host, lowered, llvm
-        or asm.
+        or asm; passes for what each pass did, or the name of a pass for the program after it.
 
         "layout" shows the decision for each region and the graph with its layout changes.
         "programs" shows the implementations chosen for operators and the fused programs. "schedule"
@@ -280,18 +273,27 @@ class CompiledModel(Executable):
         )
         if stage in ("llvm", "asm", "lowered"):
             return self.library.source(stage, kernel)
-        if stage not in SHOWN:
-            known = ", ".join([*SHOWN, "lowered", "llvm", "asm"])
-            raise OptionError(f"no stage {stage!r}", code="BW904", help=f"stages: {known}")
-        module = self.stages[SHOWN[stage]]
+        if stage == "passes":
+            return str(self.passes)
+        shown = SHOWN.get(stage, stage)
+        if shown not in self.stages:
+            known = dict.fromkeys((*SHOWN, "lowered", "llvm", "asm", "passes", *self.stages))
+            why = f": the pipeline has no pass {shown}" if known.pop(stage, stage) is None else ""
+            raise OptionError(f"no stage {stage!r}{why}", code="BW904", help=choices(stage, known))
+        module = self.stages[shown]
         if stage == "schedule":
             return self._show_schedules(module, kernel)
         if kernel is not None:
             return repr(module[kernel])
-        decided = [
-            line for name in deciding_passes(stage) for line in self.context.decisions.get(name, ())
-        ]
+        passes = self._since_shown_before(shown) if stage in SHOWN else [shown]
+        decided = [line for name in passes for line in self.context.decisions.get(name, ())]
         return "".join(f"# {line}\n" for line in decided) + module.script()
+
+    def _since_shown_before(self, shown: str) -> list[str]:
+        """The passes up to `shown`, from after the one that the stage before it shows."""
+        names = list(self.stages)[: list(self.stages).index(shown) + 1]
+        starts = [names.index(name) + 1 for name in SHOWN.values() if name in names[:-1]]
+        return names[max(starts, default=0) :]
 
     def _show_schedules(self, module: ir.IRModule, kernel: str | None) -> str:
         parts: list[str] = []

@@ -131,8 +131,9 @@ def show_command(
         typer.Option(
             "--stage",
             metavar="STAGE",
-            help="graph, layout, programs, schedule, packed, host, lowered, llvm or asm; default: "
-            "schedule. For a compiled model: its signature, target and memory plan.",
+            help="graph, layout, programs, schedule, packed, host, lowered, llvm or asm; passes: a "
+            "table of what each did; or a pass: the program after it. Default: schedule; "
+            "for a compiled model, its signature, target and memory plan.",
         ),
     ] = None,
     kernel: Annotated[

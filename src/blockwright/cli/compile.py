@@ -17,7 +17,7 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.cli.models import load_model
 from blockwright.cli.session import errors, output, size
-from blockwright.passes import STAGES
+from blockwright.passes import default_pipeline
 from blockwright.support import OptionError
 
 Report = Callable[[str, int, int], None]
@@ -48,7 +48,7 @@ def compile_model(
     model = load_model(text)
     loaded = time.perf_counter()
     shown = sys.stderr.isatty() if progress is None else progress
-    with progress_display() if shown else contextlib.nullcontext() as report:
+    with progress_display(machine) if shown else contextlib.nullcontext() as report:
         compiled = bw.compile(
             model, target=machine, verify=verify, progress=report, options=options
         )
@@ -73,7 +73,7 @@ def _summarise(compiled: bw.CompiledModel, loading: float, seconds: float) -> No
 
 
 @contextlib.contextmanager
-def progress_display() -> Generator[Report]:
+def progress_display(target: bw.Target) -> Generator[Report]:
     """Show progress on standard error: temporary bars on a terminal, lines otherwise.
 
     One bar shows the stage of the pipeline; others show progress within long stages.
@@ -88,7 +88,7 @@ def progress_display() -> Generator[Report]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    pipeline = {name for name, _ in STAGES}
+    pipeline = {name for name, _ in default_pipeline(target).stages}
     with Progress(*columns, console=console, transient=True) as display:
         tasks: dict[str, Any] = {}
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from blockwright.cli.session import output, print_code, size
 from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, read_metadata
 from blockwright.support import OptionError
+from blockwright.support.suggest import choices
 
-STAGES = ("graph", "layout", "programs", "schedule", "packed", "host", "lowered", "llvm", "asm")
-_LEXERS = {"llvm": "llvm", "asm": "gas"}
+STAGES = (
+    *("graph", "layout", "programs", "schedule", "packed", "host", "lowered", "llvm", "asm"),
+    "passes",
+)
+_LEXERS = {"llvm": "llvm", "asm": "gas", "passes": "text"}
 
 
 def show_model(text: str, stage: str | None, kernel: str | None, target: str) -> None:
@@ -27,8 +31,6 @@ def show_model(text: str, stage: str | None, kernel: str | None, target: str) ->
         describe(read_metadata(text))
         return
     chosen = stage or "schedule"
-    if chosen not in STAGES:
-        raise OptionError(f"no stage {chosen!r}", code="BW904", help=f"stages: {', '.join(STAGES)}")
     print_code(_stage_text(text, chosen, kernel, target), _LEXERS.get(chosen, "python"))
 
 
@@ -38,6 +40,9 @@ def _stage_text(text: str, stage: str, kernel: str | None, target: str) -> str:
     from blockwright.cli.models import load_model
 
     machine = bw.Target(target)
+    known = (*STAGES, *bw.default_pipeline(machine).names)
+    if stage not in known:
+        raise OptionError(f"no stage {stage!r}", code="BW904", help=choices(stage, known))
     model = load_model(text)
     if stage == "graph":  # available even if the model cannot be compiled
         module = import_model(model)

@@ -1,6 +1,26 @@
-"""Graph passes, one file each, and the named pipeline."""
+"""Graph passes, one file each, and the pipelines that name them."""
 
-from blockwright.passes.context import Pass, PassContext
-from blockwright.passes.pipeline import STAGES, run_pipeline
+from blockwright.passes.context import (
+    Pass,
+    PassContext,
+    PassRun,
+    function_pass,
+    graph_pass,
+    program_pass,
+)
+from blockwright.passes.defaults import default_pipeline, register_pipeline
+from blockwright.passes.instrument import Instrument
+from blockwright.passes.pipeline import Pipeline
 
-__all__ = ["STAGES", "Pass", "PassContext", "run_pipeline"]
+__all__ = [
+    "Instrument",
+    "Pass",
+    "PassContext",
+    "PassRun",
+    "Pipeline",
+    "default_pipeline",
+    "function_pass",
+    "graph_pass",
+    "program_pass",
+    "register_pipeline",
+]

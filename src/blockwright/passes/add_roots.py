@@ -11,15 +11,10 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis.canonical.statement_blocks import with_root
-from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.context import PassContext, program_pass
 
 
-@graph_pass
-def add_roots(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+@program_pass
+def add_roots(program: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
     """Wrap the bodies of tensor programs that have no root block."""
-    functions = {
-        name: with_root(f) if isinstance(f, ir.PrimFunc) else f
-        for name, f in module.functions.items()
-    }
-    same = all(functions[name] is module.functions[name] for name in functions)
-    return module if same else module.replace(functions=functions)
+    return with_root(program)

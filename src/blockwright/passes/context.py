@@ -1,43 +1,112 @@
-"""State and options of one compilation, passed to every graph pass; the registry of passes."""
+"""State and options of one compilation, passed to every graph pass; how a pass is declared."""
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from blockwright import ir
 from blockwright.arith.querylog import Query
 from blockwright.build.compile_cache import CompileCache
 from blockwright.graph import Deduced
-from blockwright.support import BlockwrightWarning
+from blockwright.passes.instrument import AnyInstrument, as_instrument
+from blockwright.passes.rewrite import map_graph_functions, map_programs
+from blockwright.support import BlockwrightWarning, BuildError
 from blockwright.support.registry import load
 from blockwright.support.stack import deep
 from blockwright.target import Target
 
 Pass = Callable[[ir.IRModule, "PassContext"], ir.IRModule]
-Instrument = Callable[[str, ir.IRModule, ir.IRModule], None]
 
 _P = TypeVar("_P", bound=Pass)
 _REGISTERED: set[Pass] = set()
 
 
+class NamedPass(NamedTuple):
+    """A pass and its name in a pipeline."""
+
+    name: str
+    run: Pass
+
+
+class PassRun(msgspec.Struct, frozen=True, eq=False):
+    """One run of a pass: where, for how many seconds, and the module before and after it.
+
+    `skipped`: an instrument refused the run; the module is unchanged.
+    """
+
+    stage: str
+    name: str
+    seconds: float
+    before: ir.IRModule
+    after: ir.IRModule
+    skipped: bool = False
+
+
 def graph_pass(run: _P) -> _P:
-    """Decorator: register a function as a graph pass, which the pipeline may then name."""
+    """Decorator: register `f(module, ctx) -> module` as a graph pass."""
     _REGISTERED.add(run)
     return run
 
 
-def passes(*entries: str) -> tuple[tuple[str, Pass], ...]:
+def function_pass(rewrite: Callable[[ir.GraphFunction, PassContext], ir.GraphFunction]) -> Pass:
+    """Decorator: make `f(function, ctx) -> function` a pass that rewrites every graph function.
+
+    To leave a function alone, return it.
+    """
+
+    @functools.wraps(rewrite)
+    def run(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+        def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
+            return _returned(rewrite(function, ctx), ir.GraphFunction, rewrite, f" for {name}")
+
+        return map_graph_functions(module, one)
+
+    return graph_pass(run)
+
+
+def program_pass(rewrite: Callable[[ir.PrimFunc, PassContext], ir.PrimFunc]) -> Pass:
+    """Decorator: make `f(program, ctx) -> program` a pass that rewrites every tensor program."""
+
+    @functools.wraps(rewrite)
+    def run(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+        def one(name: str, program: ir.PrimFunc) -> ir.PrimFunc:
+            return _returned(rewrite(program, ctx), ir.PrimFunc, rewrite, f" for {name}")
+
+        return map_programs(module, one)
+
+    return graph_pass(run)
+
+
+_N = TypeVar("_N")
+
+
+def _returned(result: Any, kind: type[_N], by: Callable[..., Any], place: str = "") -> _N:
+    """The result of a pass. Raises: BuildError BW646 if it is of another kind."""
+    if not isinstance(result, kind):
+        name = getattr(by, "__name__", repr(by))
+        raise BuildError(
+            f"the pass {name} returned {type(result).__name__}{place}, not {kind.__name__}",
+            code="BW646",
+            help="return the argument if nothing changes",
+        )
+    return result
+
+
+def passes(*entries: str) -> tuple[NamedPass, ...]:
     """Names and passes for entries `file.function`, or `file.function as name`."""
-    result: list[tuple[str, Pass]] = []
+    result: list[NamedPass] = []
     for entry in entries:
         name, run = load("blockwright.passes", entry)
         if run not in _REGISTERED:
             raise ImportError(f"{entry} is not a graph pass: decorate it with @graph_pass")
-        result.append((name, run))
+        result.append(NamedPass(name, run))
     return tuple(result)
 
 
@@ -55,7 +124,8 @@ class PassContext:
     Attributes:
         target: what the module is compiled for.
         options: option name → value (`effort`, `sanitize`, …).
-        instruments: called after every pass with (name, module before, module after).
+        instruments: observers of the passes; see `Instrument`.
+        runs: the passes that ran so far, with the module before and after each.
         traces: kernel name → schedule trace, filled by the scheduling stage.
         plans: kernel name → the plan of its strategy, for strategies that decide something.
         variants: kernel name → (condition on its sizes, trace) pairs. A call runs the schedule of
@@ -76,12 +146,13 @@ class PassContext:
         self,
         target: Target,
         options: dict[str, Any] | None = None,
-        instruments: Sequence[Instrument] = (),
+        instruments: Sequence[AnyInstrument] = (),
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self.target = target
         self.options: dict[str, Any] = dict(options or {})
         self.instruments = list(instruments)
+        self.runs: list[PassRun] = []
         self.traces: dict[str, Any] = {}
         self.plans: dict[str, Any] = {}
         self.variants: dict[str, tuple[tuple[ir.Expr, Any], ...]] = {}
@@ -120,13 +191,22 @@ class PassContext:
                 setattr(self, name, value)
             raise
 
-    def run(self, passes: Sequence[tuple[str, Pass]], module: ir.IRModule) -> ir.IRModule:
-        """Apply named passes in order."""
-        for name, apply in passes:
-            started = time.perf_counter()
-            result = deep(self._applied)(apply, module)
-            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - started
-            for instrument in self.instruments:
-                instrument(name, module, result)
-            module = result
-        return module
+    def run(self, one: NamedPass, module: ir.IRModule, stage: str = "") -> ir.IRModule:
+        """Apply a pass of a stage, unless an instrument skips it, and record the run.
+
+        Raises: BuildError BW646 if the pass returns no module; the errors of the pass.
+        """
+        instruments = [as_instrument(each) for each in self.instruments]
+        if not all(each.should_run(one.name, module) for each in instruments):
+            self.runs.append(PassRun(stage, one.name, 0.0, module, module, skipped=True))
+            return module
+        for each in instruments:
+            each.before(one.name, module)
+        started = time.perf_counter()
+        result = _returned(deep(self._applied)(one.run, module), ir.IRModule, one.run)
+        seconds = time.perf_counter() - started
+        self.timings[one.name] = self.timings.get(one.name, 0.0) + seconds
+        self.runs.append(PassRun(stage, one.name, seconds, module, result))
+        for each in instruments:
+            each.after(one.name, module, result)
+        return result

@@ -25,8 +25,8 @@ import numpy as np
 from blockwright import ir
 from blockwright.graph import constant, deduce_call, function_analyzer
 from blockwright.ops.table import OPERATORS
-from blockwright.passes.context import PassContext, graph_pass
-from blockwright.passes.rewrite import flat_function, map_graph_functions, used_vars
+from blockwright.passes.context import PassContext, function_pass
+from blockwright.passes.rewrite import flat_function, used_vars
 
 Array = np.ndarray[Any, Any]
 
@@ -43,10 +43,10 @@ class Affine(msgspec.Struct, frozen=True):
     shift: Array | None
 
 
-@graph_pass
-def fold_affine(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+@function_pass
+def fold_affine(function: ir.GraphFunction, ctx: PassContext) -> ir.GraphFunction:
     """Fold per-channel constants into the preceding constant weights."""
-    return map_graph_functions(module, lambda name, function: _Folder(function).run())
+    return _Folder(function).run()
 
 
 def _is_op(value: Any, *names: str) -> bool:

@@ -21,6 +21,7 @@ from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.fuse_tir import drop_unused
 from blockwright.passes.rewrite import (
+    Replace,
     flat_function,
     graph_functions,
     tir_args,
@@ -92,7 +93,7 @@ def _fold(function: ir.GraphFunction, library: Any) -> ir.GraphFunction:
     foldable = set(_foldable(function))
     cache: dict[tuple[Any, ...], ir.Constant] = {}
     bindings: list[ir.Binding] = []
-    replace = _Values(values)
+    replace = Replace(values)
     for binding in function.bindings:
         if isinstance(binding, ir.VarBinding) and binding in foldable:
             name = tir_callee(binding.value)
@@ -119,18 +120,3 @@ def _evaluate(binding: ir.VarBinding, args: list[ir.Node], run: Any) -> ir.Const
     run(*arrays, out)
     constants.seal(out)
     return constant(out, binding.var.name)
-
-
-class _Values(ir.Mutator):
-    """Replace uses of folded variables by constants. Their definitions are already dropped."""
-
-    def __init__(self, values: dict[ir.Node, ir.Node]) -> None:
-        super().__init__()
-        self.values = values
-
-    def __call__(self, node: Any) -> Any:
-        if node in self.values:
-            return self.values[node]
-        if isinstance(node, (ir.GraphVar, ir.Constant, ir.Info)):
-            return node
-        return node.map_children(self)

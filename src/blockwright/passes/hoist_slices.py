@@ -24,16 +24,16 @@ from blockwright.arith import Analyzer
 from blockwright.graph import deduce_call, function_analyzer
 from blockwright.ops.row import Attrs
 from blockwright.ops.table import OPERATORS
-from blockwright.passes.context import PassContext, graph_pass
-from blockwright.passes.rewrite import flat_function, map_graph_functions, used_vars
+from blockwright.passes.context import PassContext, function_pass
+from blockwright.passes.rewrite import flat_function, used_vars
 
 Shape = tuple[ir.Expr, ...]
 
 
-@graph_pass
-def hoist_slices(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+@function_pass
+def hoist_slices(function: ir.GraphFunction, ctx: PassContext) -> ir.GraphFunction:
     """Slice the operands of calls of which only a slice is used."""
-    return map_graph_functions(module, lambda name, function: _Hoister(function).run())
+    return _Hoister(function).run()
 
 
 class _Hoister:

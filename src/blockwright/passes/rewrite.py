@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
 
 from blockwright import ir
 from blockwright.support import GraphError
+
+_EFFECTS = frozenset({"call_packed", "call_dps_library", "call_tir_inplace"})
 
 
 def graph_functions(module: ir.IRModule) -> list[tuple[str, ir.GraphFunction]]:
@@ -17,10 +20,16 @@ def map_graph_functions(
     module: ir.IRModule, fn: Callable[[str, ir.GraphFunction], ir.GraphFunction]
 ) -> ir.IRModule:
     """Rewrite every graph function of a module with `fn(name, function)`."""
-    functions = {
-        name: fn(name, f) if isinstance(f, ir.GraphFunction) else f
-        for name, f in module.functions.items()
-    }
+    return _mapped(module, lambda name, f: fn(name, f) if isinstance(f, ir.GraphFunction) else f)
+
+
+def map_programs(module: ir.IRModule, fn: Callable[[str, ir.PrimFunc], ir.PrimFunc]) -> ir.IRModule:
+    """Rewrite every tensor program of a module with `fn(name, program)`."""
+    return _mapped(module, lambda name, f: fn(name, f) if isinstance(f, ir.PrimFunc) else f)
+
+
+def _mapped(module: ir.IRModule, fn: Callable[[str, ir.Node], ir.Node]) -> ir.IRModule:
+    functions = {name: fn(name, f) for name, f in module.functions.items()}
     same = all(functions[n] is module.functions[n] for n in functions)
     return module if same else module.replace(functions=functions)
 
@@ -188,3 +197,25 @@ def unbound_symbols(func: ir.PrimFunc) -> list[ir.Var]:
         for dim in buffer.shape:
             mentioned.update((v, None) for v in ir.free_vars(dim))
     return [v for v in mentioned if v not in bound and v not in local]
+
+
+def is_pure(value: ir.GraphExpr) -> bool:
+    """Whether a value can be computed twice, or not at all, without anyone noticing."""
+    if isinstance(value, ir.GraphCall):
+        return isinstance(value.op, ir.OpRef) and value.op.name not in _EFFECTS
+    return not isinstance(value, ir.If)
+
+
+class Replace(ir.Mutator):
+    """Replace values inside calls and results, but not in annotations."""
+
+    def __init__(self, values: dict[ir.Node, ir.Node]) -> None:
+        super().__init__()
+        self.values = values
+
+    def __call__(self, node: Any) -> Any:
+        if node in self.values:
+            return self.values[node]
+        if isinstance(node, (ir.GraphVar, ir.Constant, ir.Info)):
+            return node
+        return node.map_children(self)

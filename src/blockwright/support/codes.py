@@ -248,6 +248,8 @@ CODES: dict[str, str] = {
     "BW643": "Schedule of a strategy refuted: the kernel would compute different results.",
     "BW644": "Required schedule proofs failed: some are neither proved nor refuted.",
     "BW645": "Strategy or offer failed with an internal error; another one was used.",
+    "BW646": "Pass returned something other than a module or function.",
+    "BW647": "Pass left an invalid module.",
     "BW650": "Unknown target.",
     "BW651": "Unknown feature of the architecture.",
     "BW652": "Thread count of a target is less than 1.",
@@ -348,5 +350,7 @@ CODES: dict[str, str] = {
     "BW927": "Unknown verification mode.",
     "BW928": "Unknown compile option, strategy or implementation, or an invalid option value.",
     "BW929": "Compiled code cannot be pickled or copied.",
+    "BW930": "Unknown pass or stage of a pipeline.",
+    "BW931": "Malformed pipeline: not a pass, or a name that is missing or taken.",
 }
 """Title by code, in ascending order of codes."""

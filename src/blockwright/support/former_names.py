@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-FORMER_OPTIONS: Mapping[str, str] = MappingProxyType({"disabled_rules": "disabled_strategies"})
+FORMER_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {"disabled_rules": "disabled_strategies", "stages": "pipeline"}
+)
 
 FORMER_STRATEGIES: Mapping[str, str] = MappingProxyType(
     {

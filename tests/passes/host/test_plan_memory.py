@@ -36,7 +36,8 @@ def test_two_n_and_n_two_share_two_storages(parse: Any, run: Any) -> None:
     found = plan(run(parse(FIGURE), *UP_TO_PLANNING))
     assert [s.holds for s in found.storages] == [["lv0", "lv2"], ["lv1", "lv3"]]
     module = parse(FIGURE)
-    exe = bw.compile(module, options={"stages": unfused()})
+    unfused = bw.default_pipeline().without("fuse_ops", "fuse_tir")
+    exe = bw.compile(module, options={"pipeline": unfused})
     plan_of_exe = exe.memory_plan
     for n in (1, 5, 16, 100):
         padded = -(-2 * n * 4 // 64) * 64
@@ -44,15 +45,6 @@ def test_two_n_and_n_two_share_two_storages(parse: Any, run: Any) -> None:
         assert evaluate_size(plan_of_exe.unshared, {"n": n}) == 4 * padded
         x = np.random.default_rng(n).random((2, n), dtype="f4")
         np.testing.assert_allclose(exe(x), -np.sqrt(np.exp(x)), rtol=1e-6)
-
-
-def unfused() -> Any:
-    from blockwright.passes import STAGES
-
-    return tuple(
-        (name, tuple(p for p in passes if p[0] not in ("fuse_ops", "fuse_tir")))
-        for name, passes in STAGES
-    )
 
 
 def test_storage_is_not_shared_without_a_proof(parse: Any, run: Any) -> None:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis import compute_pattern
-from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.context import PassContext, program_pass
 
 
-@graph_pass
-def annotate_patterns(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+@program_pass
+def annotate_patterns(program: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
     """Analyze programs that do not declare a pattern."""
-    functions = dict(module.functions)
-    for name, func in module.functions.items():
-        if isinstance(func, ir.PrimFunc) and "compute_pattern" not in func.attrs:
-            result = compute_pattern(func)
-            functions[name] = func.replace(attrs={**func.attrs, "compute_pattern": str(result)})
-    return module.replace(functions=functions)
+    if "compute_pattern" in program.attrs:
+        return program
+    return program.replace(
+        attrs={**program.attrs, "compute_pattern": str(compute_pattern(program))}
+    )

@@ -1,0 +1,54 @@
+"""EliminateCommon: merge equal calls of operators without effects.
+
+Before:  lv0 = R.exp(x); lv1 = R.exp(x); lv2 = R.add(lv0, lv1)
+After:   lv0 = R.exp(x); lv2 = R.add(lv0, lv0)
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.passes.context import PassContext, function_pass
+from blockwright.passes.rewrite import Replace, flat_function, is_pure
+
+
+@function_pass
+def eliminate_common(function: ir.GraphFunction, ctx: PassContext) -> ir.GraphFunction:
+    """Merge equal pure calls of every graph function."""
+    values: dict[ir.Node, ir.Node] = {}  # dropped variable → the equal one
+    replace = Replace(values)
+    seen: dict[int, list[ir.VarBinding]] = {}
+    kept: list[ir.Binding] = []
+    for binding in function.bindings:
+        if isinstance(binding, ir.VarBinding) and is_pure(binding.value):
+            value = replace(binding.value)
+            known = _find(seen, value)
+            if known is not None:
+                values[binding.var] = known.var
+                continue
+            binding = ir.VarBinding(binding.var, value)
+            seen.setdefault(_key(value), []).append(binding)
+        elif isinstance(binding, ir.VarBinding):
+            binding = ir.VarBinding(binding.var, replace(binding.value))
+        elif isinstance(binding, ir.MatchCast):
+            binding = binding.replace(value=replace(binding.value))
+        kept.append(binding)
+    if not values:
+        return function
+    return flat_function(function, kept, replace(function.body.body))
+
+
+def _key(value: ir.GraphExpr) -> int:
+    """Hash of a call by operator, operand identities and attributes."""
+    if isinstance(value, ir.GraphCall):
+        operands = tuple(
+            ir.structural_hash(a) if isinstance(a, ir.ShapeExpr) else id(a) for a in value.args
+        )
+        return hash((getattr(value.op, "name", ""), operands, repr(sorted(value.attrs.items()))))
+    return id(value)
+
+
+def _find(seen: dict[int, list[ir.VarBinding]], value: ir.GraphExpr) -> ir.VarBinding | None:
+    for candidate in seen.get(_key(value), []):
+        if ir.structural_equal(candidate.value, value):
+            return candidate
+    return None

@@ -1,0 +1,1 @@
+"""Pipelines by kind of target: `PIPELINE` of `cpu.py` compiles for CPUs."""

@@ -1,0 +1,49 @@
+"""The pipeline for CPUs: the eight stages of Relax in their order.
+
+A pass is added by its file, where a decorator such as `@graph_pass` registers the function, and a
+line here.
+"""
+
+from __future__ import annotations
+
+from blockwright.passes.context import passes
+from blockwright.passes.pipeline import Pipeline
+
+PIPELINE = Pipeline((
+    ("PartialLibraryLowering", ()),
+    ("LowerOperatorToTensorProgram", passes(
+        "check_graphs.check_graphs",
+        "functions.inline_functions.inline_functions",
+        "functions.outline_branches.outline_branches",
+        "normalize.normalize",
+        "functions.flatten_tuples.flatten_tuples",
+        "host.protect_updates.own_inplace_programs",
+        "drop_marks.drop_marks",
+        "add_roots.add_roots",
+        "fold_affine.fold_affine",
+        "hoist_slices.hoist_slices",
+        "layout.channels_last.channels_last",
+        "eliminate_common.eliminate_common",
+        "eliminate_dead.eliminate_dead",
+        "select.choose_implementations.choose_implementations",
+        "legalize.legalize",
+        "fold_constants.fold_constants",
+    )),
+    ("CrossLevelDynShapeAwareOperatorFusion", passes(
+        "fusion.annotate_patterns.annotate_patterns",
+        "fusion.duplicate_data_movement.duplicate_data_movement",
+        "fusion.fuse_ops.fuse_ops",
+        "fusion.fuse_tir.fuse_tir",
+    )),
+    ("TensorProgramOptim", passes("schedule_programs.schedule_programs")),
+    ("CrossLevelTensorProgramWorkspaceLift", passes(
+        "hoist_weight_prepack.hoist_weight_prepack",
+        "fold_constants.fold_constants as fold_packing",
+    )),
+    # The memory plan depends only on the final graph: `lower_host` computes it for its functions.
+    ("DynShapeAwareMemoryPlanning", passes(
+        "host.protect_updates.protect_updates", "host.lower_host.lower_host",
+    )),
+    ("CUDAGraphOffloading", ()),
+    ("BuildRunnableModule", ()),
+))  # fmt: skip
