@@ -190,7 +190,7 @@ def _named(given: Any) -> NamedPass:
     name, run = given if _is_pair(given) else (getattr(given, "__name__", None), given)
     if not isinstance(name, str) or not callable(run):
         raise _malformed(f"{given!r} is not a pass")
-    return NamedPass(name, run)
+    return NamedPass(name, cast("Pass", run))
 
 
 def _is_pair(given: Any) -> bool:
