@@ -154,6 +154,8 @@ def test_a_compiled_model_has_no_stages(blockwright: Run, compiled: Path, option
         ("lowered", "@T.prim_func"),
         ("llvm", "define"),
         ("asm", ".text"),
+        ("passes", "legalize"),
+        ("fuse_ops", "R.function"),
     ],
 )
 def test_show_prints_every_stage(blockwright: Run, script: Path, stage: str, part: str) -> None:
@@ -177,9 +179,10 @@ def test_show_one_kernel(blockwright: Run, script: Path) -> None:
 
 
 def test_an_unknown_stage(blockwright: Run, script: Path) -> None:
-    done = blockwright("show", script, "--stage", "bytecode")
+    done = blockwright("show", script, "--stage", "fuse_op")
     assert done.status == 2
     assert "error[BW904]" in done.err
+    assert "did you mean 'fuse_ops'?" in done.err
 
 
 def test_the_graph_is_shown_of_a_model_that_does_not_compile(

@@ -148,7 +148,7 @@ class TestDefaults:
             monkeypatch.delitem(_registered, name, raising=False)  # restores the table afterwards
         register_pipeline("cuda", PIPELINE.until("normalize"))
         register_pipeline("x86-64-v3", PIPELINE.replace("fuse_ops", same_module))
-        assert bw.default_pipeline("cuda-sm_80").names == ("normalize",)
+        assert bw.default_pipeline("cuda-sm_80").names[-1] == "normalize"
         normal = bw.default_pipeline("cuda-sm_80")(module, "cuda-sm_80")
         assert all(binding.var.info is not None for binding in normal["main"].bindings)
         assert "fuse_ops" not in bw.default_pipeline("x86-64-v3").names

@@ -206,9 +206,7 @@ def _check_disabled(settings: dict[str, Any], what: str, option: str, known: Seq
 def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
-            raise OptionError(
-                f"unknown {what} {name!r}", code="BW928", help=choices(name, known)
-            )
+            raise OptionError(f"unknown {what} {name!r}", code="BW928", help=choices(name, known))
 
 
 def _compile(
