@@ -176,8 +176,6 @@ class Changes(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.what == "buffer":
             self.seen.add_(x.sum(0))
-        elif self.what == "input":
-            x.mul_(2)
         elif self.what == "norm":
             return self.norm(x)
         elif self.what == "mode":
@@ -189,7 +187,6 @@ class Changes(nn.Module):
     ("what", "code", "line", "help"),
     [
         ("buffer", "BW512", "self.seen.add_(x.sum(0))", "return the new value"),
-        ("input", "BW512", "x.mul_(2)", "return the new value"),
         ("norm", "BW507", "self.norm(x)", "track_running_stats=True"),
         ("mode", "BW507", "training=True", "training=self.training"),
         ("type", "BW504", "self.seen.to(", "convert to another type"),

@@ -37,7 +37,7 @@ from blockwright.runtime.arrays import (
 from blockwright.runtime.errors import FFI_ERRORS, error_code, translate
 from blockwright.runtime.ffi import tvm_ffi
 from blockwright.runtime.refused import refuse_numpy, refuse_torch
-from blockwright.runtime.results import describe, require_apart, require_distinct
+from blockwright.runtime.results import describe, require_apart, require_distinct, require_unshared
 from blockwright.support import ArgumentError
 from blockwright.support.kinds import number_text
 from blockwright.support.uncopied import Uncopied
@@ -54,6 +54,8 @@ class NativeFunction(Uncopied):
         library: the library of the function; keeps its memory alive, which is otherwise released.
         framework: package of the results when no argument is an array; "" for NumPy.
         scalars: element types of the parameters that are scalars, by position, where known.
+        updates: whether written arguments are values that a model updates in place: they may not
+            share memory with other arguments. Otherwise such arguments are copied.
         copies: number of arguments copied so far because of their layout.
     """
 
@@ -68,6 +70,7 @@ class NativeFunction(Uncopied):
         "parameters",
         "results",
         "scalars",
+        "updates",
         "written",
     )
 
@@ -81,10 +84,12 @@ class NativeFunction(Uncopied):
         library: object = None,
         framework: str = "",
         scalars: Mapping[int, str] = MappingProxyType({}),
+        updates: bool = False,
     ) -> None:
         self._call, self.name, self.parameters = call, name, tuple(parameters)
         self.library, self.framework = library, framework
         self.results, self.scalars = tuple(results), dict(scalars)
+        self.updates = updates
         behind = range(len(parameters), len(parameters) + len(results))
         self.written = None if written is None else frozenset((*written, *behind))
         minimum = 0 if self.written is None else min(self.written, default=sys.maxsize)
@@ -174,6 +179,8 @@ class NativeFunction(Uncopied):
 
     def _call_with_copies(self, args: tuple[Any, ...], *, everything: bool) -> Any:
         """General path: adapt each argument, call, write copies back."""
+        if self.updates:
+            require_unshared(self._updated_memory(args), self._memory(args), self._label)
         kind: type[Any] | None = None
         ready: list[Any] = []
         back: list[tuple[Any, Any]] = []
@@ -242,6 +249,16 @@ class NativeFunction(Uncopied):
 
     def _is_result(self, index: int) -> bool:
         return bool(self.results) and index >= len(self.parameters)
+
+    def _memory(self, args: Sequence[Any]) -> Iterator[tuple[int, np.ndarray]]:
+        """Host arrays among the arguments."""
+        for index, value in enumerate(args[: len(self.parameters)]):
+            if (is_numpy(value) or is_torch(value)) and on_host(value):
+                yield index, elements(value)
+
+    def _updated_memory(self, args: Sequence[Any]) -> Iterator[tuple[int, np.ndarray]]:
+        """Host arrays among the arguments that the call writes."""
+        return ((k, array) for k, array in self._memory(args) if k in (self.written or ()))
 
     def _written_memory(self, args: Sequence[Any]) -> Iterator[tuple[int, np.ndarray]]:
         """Host arrays that the call writes, including results; device arrays are skipped."""

@@ -88,6 +88,7 @@ class EntryPoint(Uncopied):
             [r.name for r in results],
             library,
             signature.framework,
+            updates=any(p.written for p in parameters),
         )
         self._run = self._function.call
         self._count = len(parameters)

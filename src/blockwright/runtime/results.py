@@ -162,6 +162,26 @@ def require_apart(memory: Iterable[tuple[int, np.ndarray]], label: Callable[[int
         earlier.append((index, array))
 
 
+def require_unshared(
+    written: Iterable[tuple[int, np.ndarray]],
+    others: Iterable[tuple[int, np.ndarray]],
+    label: Callable[[int], str],
+) -> None:
+    """Check that no written array shares memory with another argument.
+
+    Raises: ArgumentError (BW706), naming the arrays by `label`.
+    """
+    known = list(others)
+    for index, array in written:
+        for other, before in known:
+            if other != index and _meet(array, before):
+                raise ArgumentError(
+                    f"{label(index)} is updated in place and overlaps {label(other)}",
+                    code="BW706",
+                    help="pass a copy of one of them",
+                )
+
+
 def require_distinct(array: np.ndarray, label: str) -> None:
     """Check that no two elements of a written array share memory.
 

@@ -23,8 +23,9 @@ from blockwright.frontend.torch.convert_sizes import CONDITION, CONDITIONS
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
 from blockwright.frontend.torch.decompose import with_known_operators
 from blockwright.frontend.torch.guards import checked_guards, common_factors
+from blockwright.frontend.torch.input_updates import InputUpdates
 from blockwright.frontend.torch.memory_format import counted, memory_order
-from blockwright.frontend.torch.mutation import functional, refuse_changes
+from blockwright.frontend.torch.mutation import functional, refuse_changed_buffers
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
@@ -66,7 +67,7 @@ class Importer:
         self.call = program.call_spec, program.module_call_graph
         self.exported = program
         program = with_known_operators(functional(program), KNOWN)
-        refuse_changes(program)
+        refuse_changed_buffers(program)
         self.program = program
         self.dynamic_names = dynamic_names(program, dynamic_shapes)
         self._begin({})
@@ -80,6 +81,7 @@ class Importer:
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
         self.input_leaves: list[int | _Constant] = []
+        self.updates = InputUpdates(self.builder)
 
     def _bounds(self) -> dict[str, Any]:
         """Ranges of all symbols in input sizes; needed before the first parameter is created."""
@@ -184,12 +186,15 @@ class Importer:
         self.input_names.append(node.name)
         order = memory_order(value)
         if not order:
-            return self.builder.param(node.name, info)
+            param = self.builder.param(node.name, info)
+            self.updates.parameter(node.name, param, order)
+            return param
         assert info.shape is not None
         stored = self.builder.param(
             node.name, info.replace(shape=tuple(info.shape[axis] for axis in order))
         )
         self.input_orders[stored.name] = order
+        self.updates.parameter(node.name, stored, order)
         return self.builder.op("permute_dims", stored, axes=counted(order))
 
     def _check_sizes(self) -> None:
@@ -253,15 +258,26 @@ class Importer:
         return value
 
     def _finish(self, node: Any) -> ir.IRModule:
-        results = [self._result(v) for v in _flat(node.args[0])]
+        nodes = _flat(node.args[0])
+        changed = self.program.graph_signature.user_inputs_to_mutate
+        for value in {v.name: v for v in nodes if type(v).__name__ == "Node"}:
+            kept = self.values[value]
+            if isinstance(kept, ir.GraphExpr):
+                self.values[value] = self.updates.keep(kept, changed.values())
+        for name, placeholder in changed.items():  # the first outputs are new values of inputs
+            self.values[name] = self.updates.write(placeholder, self.values[name])
+        nodes = nodes[len(changed) :]
+        results = [self._result(v) for v in nodes]
         kept = [_as_tensor(r) for r in results if r is not None]
         for result in kept:
             if not isinstance(result, ir.GraphExpr):
                 raise ImporterError("an output of the model is not a tensor", code="BW506")
-        named = zip(_flat(node.args[0]), results, strict=True)
+        named = zip(nodes, results, strict=True)
         orders = [memory_order(v.meta["val"]) for v, r in named if r is not None]
         kept = [
-            self.builder.op("permute_dims", r, axes=order) if order else r
+            self.updates.stored.get(r) or self.builder.op("permute_dims", r, axes=order)
+            if order
+            else r
             for r, order in zip(kept, orders, strict=True)
         ]
         single = len(kept) == 1
@@ -275,7 +291,7 @@ class Importer:
             attrs["input_orders"] = self.input_orders
         if any(orders):
             attrs["output_orders"] = orders
-        return ir.IRModule({"main": function}, attrs)
+        return ir.IRModule({"main": function, **self.updates.programs}, attrs)
 
     def _result(self, value: Any) -> Any:
         """The value of an output; a number known at export has no node."""

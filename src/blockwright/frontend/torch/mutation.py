@@ -154,17 +154,17 @@ def _is_identity(node: Any) -> bool:
     return node.args[0].meta["val"].dtype == node.meta["val"].dtype
 
 
-def refuse_changes(program: Any) -> None:
-    """Raise ImporterError BW512 if a model changes an input or a buffer."""
-    signature = program.graph_signature
-    changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
+def refuse_changed_buffers(program: Any) -> None:
+    """Raise ImporterError BW512 if a model changes a buffer, which is a constant when compiled."""
+    changed = program.graph_signature.buffers_to_mutate
     if changed:
         names = dict.fromkeys(changed.values())
         lines = [origin(node) for node in program.graph.nodes if node.name in changed]
         raise ImporterError(
-            f"the model changes {', '.join(names)} in place",
+            f"the model changes its buffer {', '.join(names)} in place",
             code="BW512",
-            help="return the new value as a result of the model",
+            help="pass the buffer to forward as an argument, which the compiled model changes in "
+            "place, or return the new value as a result",
             notes=tuple(dict.fromkeys(lines)),
         )
 
