@@ -2,11 +2,12 @@
 
     python -m benchmarks.narrow [--only TEXT] [--rounds N] [--threads N]
 
-Each line is one product of matrices (the right one constant) or one model of `benchmarks.models`,
-in one type. All engines run in turns in one process, on the same threads; a figure is the median
-of the rounds, the spread half the distance between their quartiles. `share` is the part of the peak
-of the instruction, which is measured in the same turns. Floats are compared with a float64 run:
-`error` is the ratio of the root mean squares, ours to PyTorch's. Sums of integers must be equal.
+Each line is one product of matrices (the right one constant), one operator on inputs alone
+(attention, a matrix times a few rows) or one model of `benchmarks.models`, in one type. All engines
+run in turns in one process, on the same threads; a figure is the median of the rounds, the spread
+half the distance between their quartiles. `share` is the part of the peak of the instruction, which
+is measured in the same turns. Floats are compared with a float64 run: `error` is the ratio of the
+root mean squares, ours to PyTorch's. Sums of integers must be equal.
 
 PyTorch is always there. ONNX Runtime (products of bytes; it has no bfloat16) and OpenVINO (float32
 models with the hint to compute in bfloat16) take part if they are installed beside it.
@@ -18,6 +19,7 @@ import argparse
 import copy
 import importlib
 import importlib.util
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +37,8 @@ from blockwright.intrin.hardware import DOT_PRODUCTS
 from blockwright.measure import peak_call
 
 SHAPES = [(1024, 1024, 1024), (1021, 1019, 1027), (128, 768, 3072), (333, 1001, 777)]
+HEADS = [(12, 128, 64), (12, 512, 64), (8, 1024, 128)]
+MATRICES = [(1, 1024), (4, 1024), (1, 8192), (4, 8192)]
 MODELS = ("MiniLM 1x128", "BERT-base 1x128", "ViT-B/16 b1", "GPT-2 prefill 128", "ResNet-50 b1")
 PEERS = ("PyTorch", "OpenVINO", "ONNX Runtime")
 HALVES = (torch.bfloat16, torch.float16)
@@ -91,6 +95,42 @@ def products() -> Iterator[Line]:
             x = torch.randint(low, high, (m, k)).to(dtype)
             name = f"product {size} {_name(dtype)}"
             yield Line(name, Bytes(k, n), (x,), 2.0 * m * n * k, "dot4_u8s8")
+
+
+class Attention(torch.nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+class Product(torch.nn.Module):
+    """A product of two inputs, the second one transposed or not."""
+
+    def __init__(self, transposed: bool) -> None:
+        super().__init__()
+        self.transposed = transposed
+
+    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x @ (w.T if self.transposed else w)
+
+
+def operators() -> Iterator[Line]:
+    torch.manual_seed(0)
+    for dtype in HALVES:
+        for heads, length, size in HEADS:
+            inputs = tuple(torch.randn(1, heads, length, size).to(dtype) for _ in range(3))
+            name = f"attention {heads}x{length}x{size} {_name(dtype)}"
+            yield Line(name, Attention(), inputs, wide=_wide(dtype, Attention))
+        for (rows, size), transposed in itertools.product(MATRICES, (True, False)):
+            x, w = (torch.randn(n, size).to(dtype) for n in (rows, size))
+            name = f"GEMV {rows}x{size}x{size}{' W^T' if transposed else ''} {_name(dtype)}"
+            build = partial(Product, transposed)
+            yield Line(name, build(), (x, w), wide=_wide(dtype, build))
+
+
+def _wide(
+    dtype: torch.dtype, build: Callable[[], torch.nn.Module]
+) -> Callable[[], torch.nn.Module] | None:
+    return build if dtype is torch.bfloat16 else None
 
 
 def models() -> Iterator[Line]:
@@ -265,7 +305,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     heads = "".join(f" {'/ ' + name[:6]:>8}" for name in PEERS)
     print(f"{'':36} {'ours, ms':>17} {heads} {'Gop/s':>8} {'share':>8}  {'error':>6}")
-    for make in (products, models):
+    for make in (products, operators, models):
         for line in make():
             if arguments.only in line.name:
                 print(compare(line, arguments.rounds, arguments.threads), flush=True)
