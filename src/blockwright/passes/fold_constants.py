@@ -9,10 +9,12 @@ result.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blockwright import ir
 from blockwright.build import build
@@ -56,8 +58,9 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         return module
     library = build(ir.IRModule(wanted), ctx.target, compile_cache=ctx.compile_cache)
     functions = dict(module.functions)
+    folder = _Folder(wanted, library)
     for name, function in graph_functions(module):
-        functions[name] = _fold(function, library)
+        functions[name] = folder.fold(function)
     return module.replace(functions=drop_unused(functions))
 
 
@@ -88,35 +91,60 @@ def _constant_bytes(value: ir.GraphExpr) -> int:
     return int(np.prod(shape, dtype=np.int64)) * value.info.dtype.nbytes
 
 
-def _fold(function: ir.GraphFunction, library: Any) -> ir.GraphFunction:
-    values: dict[ir.Node, ir.Node] = {}
-    foldable = set(_foldable(function))
-    cache: dict[tuple[Any, ...], ir.Constant] = {}
-    bindings: list[ir.Binding] = []
-    replace = Replace(values)
-    for binding in function.bindings:
-        if isinstance(binding, ir.VarBinding) and binding in foldable:
-            name = tir_callee(binding.value)
-            args = [values.get(a, a) for a in tir_args(binding.value)]
-            key = (name, *args)
-            if key not in cache and all(isinstance(a, ir.Constant) for a in args):
-                with suppress(BlockwrightError):  # left in place: the call reports the error
-                    cache[key] = _evaluate(binding, args, library[str(name)])
-            if key in cache:
-                values[binding.var] = cache[key]
-                continue
-        bindings.append(binding.map_children(replace))
-    result = replace(function.body.body)
-    return flat_function(function, bindings, result)
+class _Folder:
+    """Evaluates calls; equal calls on the same data share one result, in all functions."""
+
+    def __init__(self, programs: Mapping[str, ir.Node], library: Any) -> None:
+        self.library = library
+        self.results: dict[tuple[Any, ...], ir.Constant] = {}
+        self.same: dict[str, str] = {}  # program → the first that equals it
+        known = ir.Programs()
+        for name, func in programs.items():
+            assert isinstance(func, ir.PrimFunc)
+            twin = known.equal_to(func)
+            self.same[name] = twin or name
+            if twin is None:
+                known.add(name, func)
+
+    def fold(self, function: ir.GraphFunction) -> ir.GraphFunction:
+        values: dict[ir.Node, ir.Node] = {}
+        foldable = set(_foldable(function))
+        bindings: list[ir.Binding] = []
+        replace = Replace(values)
+        for binding in function.bindings:
+            if isinstance(binding, ir.VarBinding) and binding in foldable:
+                result = self._result(binding, [values.get(a, a) for a in tir_args(binding.value)])
+                if result is not None:
+                    values[binding.var] = result
+                    continue
+            bindings.append(binding.map_children(replace))
+        result = replace(function.body.body)
+        return flat_function(function, bindings, result)
+
+    def _result(self, binding: ir.VarBinding, args: list[ir.Node]) -> ir.Constant | None:
+        """The value of a call; None if it fails, so that the compiled call reports the error."""
+        name = str(tir_callee(binding.value))
+        arrays = [a.data for a in args if isinstance(a, ir.Constant)]
+        if len(arrays) != len(args):
+            return None
+        key = (self.same[name], *map(data_key, arrays))
+        if key not in self.results:
+            with suppress(BlockwrightError):
+                self.results[key] = _evaluate(binding, arrays, self.library[name])
+        return self.results.get(key)
 
 
-def _evaluate(binding: ir.VarBinding, args: list[ir.Node], run: Any) -> ir.Constant:
+def data_key(array: NDArray[Any]) -> tuple[Any, ...]:
+    """Identifies the elements that an array refers to, while it exists."""
+    return array.ctypes.data, array.dtype.str, array.dtype.name, array.shape, array.strides
+
+
+def _evaluate(binding: ir.VarBinding, arrays: list[NDArray[Any]], run: Any) -> ir.Constant:
     info = binding.var.tensor_info
     shape = _static_shape(info)
     assert shape is not None
     assert info.dtype is not None
     out = constants.empty(shape, info.dtype.numpy())
-    arrays = [a.data for a in args if isinstance(a, ir.Constant)]
     run(*arrays, out)
     constants.seal(out)
     return constant(out, binding.var.name)

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from numpy.typing import NDArray
+
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
@@ -25,6 +27,7 @@ from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
 from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.fold_constants import data_key
 from blockwright.passes.functions.call_graph import callees, recursive_functions
 from blockwright.passes.host.plan_memory import ALIGNMENT, ArenaPlan, is_view, plan_memory
 from blockwright.passes.host.protect_updates import copy_call
@@ -53,12 +56,32 @@ def address(buffer: ir.Buffer) -> ir.Expr:
     return ir.Call("address_of", (ir.BufferLoad(buffer, zeros),), _HANDLE)
 
 
+class ConstantTable:
+    """Constants of a module by name; functions that use the same data share one.
+
+    Attributes: `arrays` maps names to data.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.arrays: dict[str, NDArray[Any]] = dict(arrays)
+        self._names: dict[tuple[Any, ...], str] = {}
+
+    def name_of(self, data: NDArray[Any], function: str) -> str:
+        """The name of a constant; a new one is called after the function that uses it first."""
+        key = data_key(data)
+        if key not in self._names:
+            self._names[key] = f"{function}.constant{len(self._names)}"
+            self.arrays[self._names[key]] = data
+        return self._names[key]
+
+
 class _Host:
     """Builds the host program of one graph function.
 
     Arguments:
         signatures: of all graph functions of the module.
         public: whether callers outside the module call it, and none inside.
+        constants: of the module.
     """
 
     def __init__(
@@ -67,6 +90,7 @@ class _Host:
         module: ir.IRModule,
         signatures: Mapping[str, HostSignature],
         public: bool,
+        constants: ConstantTable,
         checks: Sequence[ir.Stmt] = (),
     ) -> None:
         self.signature, self.signatures, self.public = signature, signatures, public
@@ -82,7 +106,7 @@ class _Host:
         }
         self.declared: list[tuple[ir.Buffer, ir.Expr]] = []
         self.steps: list[ir.Stmt] = []
-        self.constants: dict[str, Any] = {}
+        self.constants = constants
         self.extra: dict[str, ir.PrimFunc] = {}
         self.results, self.outputs = self._outputs()
         arena_type = ir.dtype_of("uint8")
@@ -271,8 +295,7 @@ class _Host:
     def _pointer(self, value: ir.GraphExpr) -> ir.Expr:
         result = self.pointers.get(value)
         if result is None and isinstance(value, ir.Constant):
-            name = f"{self.name}.constant{len(self.constants)}"
-            self.constants[name] = value.data
+            name = self.constants.name_of(value.data, self.name)
             result = ir.Call("constant_data", (ir.StringImm(name),), _HANDLE)
             self.pointers[value] = result
         if result is None:
@@ -432,7 +455,7 @@ def _shape(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
 def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Lower all graph functions; store constants as attributes and memory plans as an option."""
     functions = dict(module.functions)
-    constants: dict[str, Any] = dict(module.attrs.get("constants", {}))
+    constants = ConstantTable(module.attrs.get("constants", {}))
     plans: dict[str, ArenaPlan] = {}
     results: dict[str, HostResults] = {}
     recursive = recursive_functions(module)
@@ -441,7 +464,9 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         name: HostSignature(name, f, name in recursive) for name, f in graph_functions(module)
     }
     hosts = {
-        name: _Host(each, module, signatures, name not in called, ctx.size_checks.get(name, ()))
+        name: _Host(
+            each, module, signatures, name not in called, constants, ctx.size_checks.get(name, ())
+        )
         for name, each in signatures.items()
     }
     for name, host in hosts.items():
@@ -451,13 +476,14 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         elif name in recursive:
             del functions[name]
         functions.update(host.extra)
-        constants.update(host.constants)
         plans[name], results[name] = host.plan, host.results
     views = [n for n, f in functions.items() if _only_view(n, f, module)]
     for name in views:
         del functions[name]
     ctx.options["memory_plans"], ctx.options["host_results"] = plans, results
-    return module.replace(functions=functions, attrs={**module.attrs, "constants": constants})
+    return module.replace(
+        functions=functions, attrs={**module.attrs, "constants": constants.arrays}
+    )
 
 
 def _only_view(name: str, func: ir.Node, module: ir.IRModule) -> bool:
