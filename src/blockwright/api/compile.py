@@ -15,6 +15,7 @@ from blockwright import ir
 from blockwright.api.model import CompiledModel
 from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.proofs import ScheduleProofs
+from blockwright.api.several import joined
 from blockwright.api.validate import unknown_bounds
 from blockwright.arith import query_log
 from blockwright.build import build
@@ -55,7 +56,7 @@ KINDS = "pass a torch module, an exported program or an IR module"
 @few_collections
 def compile(
     model: Any,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     *,
     target: str | Target = "native",
     dynamic_shapes: Any = None,
@@ -68,8 +69,9 @@ def compile(
 
     Arguments:
         model: `torch.export.ExportedProgram`, `torch.nn.Module` (exported here with
-            `example_inputs` and `dynamic_shapes`), `ir.IRModule` with a graph function "main", or a
-            graph function.
+            `example_inputs` and `dynamic_shapes`), `ir.IRModule` with graph functions, or a graph
+            function. A dict of models makes each a function of the result, called by its name;
+            they share weights. `example_inputs` and `dynamic_shapes` are then dicts too.
         target: `bw.Target` or its name.
         dynamic_shapes: as for `torch.export.export`. For an exported program, pass the value that
             it was exported with; dimensions then get the names of their `Dim`.
@@ -211,7 +213,7 @@ def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
 
 def _compile(
     model: Any,
-    example_inputs: Sequence[Any] | None,
+    example_inputs: Sequence[Any] | Mapping[str, Sequence[Any]] | None,
     dynamic_shapes: Any,
     pipeline: Pipeline,
     context: PassContext,
@@ -262,15 +264,30 @@ def _pipeline(settings: Mapping[str, Any], target: Target) -> Pipeline:
 
 def _weight_bytes(model: Any) -> int:
     """Bytes of a model's weights, which approximate the size of the packed weights."""
+    if isinstance(model, Mapping):  # several models that share weights
+        return max(map(_weight_bytes, cast("Mapping[str, Any]", model).values()), default=0)
     result: Any = getattr(model, "state_dict", dict)
     held: Any = result() if callable(result) else result
     return sum(int(getattr(value, "nbytes", 0)) for value in held.values())
 
 
 def import_model(
-    model: Any, example_inputs: Sequence[Any] | None = None, dynamic_shapes: Any = None
+    model: Any,
+    example_inputs: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    dynamic_shapes: Any = None,
 ) -> ir.IRModule:
-    """Convert a model of any supported kind to a graph-level module."""
+    """Convert a model of any supported kind to a graph-level module.
+
+    For a dict of models, `example_inputs` and `dynamic_shapes` are dicts with the same keys.
+    """
+    if isinstance(model, Mapping):
+        named = cast("Mapping[Any, Any]", model)
+        return joined(
+            {
+                name: import_model(each, _of(example_inputs, name), _of(dynamic_shapes, name))
+                for name, each in _checked_names(named).items()
+            }
+        )
     if isinstance(model, (ir.IRModule, ir.GraphFunction)) and (wrong := field_problems(model)):
         raise ValidationError.collect(wrong)
     if isinstance(model, ir.GraphFunction):
@@ -303,7 +320,30 @@ def import_model(
     raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902", help=remedy)
 
 
-def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any) -> Any:
+def _checked_names(models: Mapping[Any, Any]) -> Mapping[str, Any]:
+    """Check the names of several models."""
+    wrong = [name for name in models if not (isinstance(name, str) and name.isidentifier())]
+    if wrong or not models:
+        raise OptionError(
+            f"{wrong[0]!r} cannot be the name of a function" if wrong else "there is no model",
+            code="BW902",
+            help='pass {"prefill": model, "decode": other}',
+        )
+    return models
+
+
+def _of(given: Any, name: str) -> Any:
+    """The value for one of several models in an argument that is a dict of them."""
+    if given is None or isinstance(given, Mapping):
+        return None if given is None else cast("Mapping[str, Any]", given).get(name)
+    raise OptionError(
+        "with several models, example_inputs and dynamic_shapes are dicts of the same names",
+        code="BW908",
+        help=f'pass example_inputs={{"{name}": (x,), …}}',
+    )
+
+
+def _export(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     if example_inputs is None:
         raise OptionError(
             "a torch module needs example_inputs to be exported",

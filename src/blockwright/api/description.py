@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from blockwright import __version__, ir
 from blockwright.api.module_attributes import check_module_attributes
+from blockwright.api.several import entry_attributes
 from blockwright.codegen.function import written_parameters
 from blockwright.ir.attributes import NUM_OUTPUTS
 from blockwright.passes import PassContext
@@ -50,10 +51,8 @@ def _function(
     count = int(host.attrs[NUM_OUTPUTS])
     results: HostResults = context.options["host_results"][name]
     total = count + len(results.updated)
-    attrs: Mapping[str, Any] = {}
-    if name == "main":
-        check_module_attributes(imported, total)
-        attrs = imported.attrs
+    attrs = entry_attributes(imported, name)
+    check_module_attributes(imported, {name: total})
     mapped = dict(host.buffer_map)
     first = len(host.params) - count
     inputs, outputs = host.params[:first], [mapped[p] for p in host.params[first:]]

@@ -14,25 +14,36 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
+from blockwright.api.several import ENTRIES, entry_attributes
 from blockwright.runtime.inputs import InputTree
 from blockwright.support import ValidationError
 
 
-def check_module_attributes(module: ir.IRModule, count: int | None = None) -> None:
-    """Raise ValidationError BW252 for an attribute that does not fit the function "main".
+def check_module_attributes(module: ir.IRModule, counts: Mapping[str, int] | None = None) -> None:
+    """Raise ValidationError BW252 for an attribute that does not fit its function.
 
-    Arguments: `count` is the number of results, or None if it is not known yet.
+    The attributes describe the function "main"; `entries` holds those of other functions, by name.
+
+    Arguments: `counts` are the numbers of results of functions where they are known.
     """
-    attrs, main = module.attrs, module.functions.get("main")
-    if not isinstance(main, ir.GraphFunction):
-        return
-    _require(isinstance(attrs.get("framework", ""), str), "framework", "must be a name")
-    constants: Any = attrs.get("constants", {})
+    constants: Any = module.attrs.get("constants", {})
     arrays = isinstance(constants, Mapping) and all(
         isinstance(a, np.ndarray) for a in cast("Mapping[Any, Any]", constants).values()
     )
     _require(arrays, "constants", "must map names to arrays")
-    ranks = {p.name: p.info.rank for p in main.params if isinstance(p.info, ir.TensorInfo)}
+    entries: Any = module.attrs.get(ENTRIES, {})
+    named = isinstance(entries, Mapping) and all(
+        isinstance(attrs, Mapping) for attrs in cast("Mapping[Any, Any]", entries).values()
+    )
+    _require(named, ENTRIES, "must map functions to their attributes")
+    for name, function in module.functions.items():
+        if isinstance(function, ir.GraphFunction):
+            _check_entry(entry_attributes(module, name), function, (counts or {}).get(name))
+
+
+def _check_entry(attrs: Mapping[str, Any], function: ir.GraphFunction, count: int | None) -> None:
+    _require(isinstance(attrs.get("framework", ""), str), "framework", "must be a name")
+    ranks = {p.name: p.info.rank for p in function.params if isinstance(p.info, ir.TensorInfo)}
     orders: Any = attrs.get("input_orders", {})
     fits = isinstance(orders, Mapping) and all(
         _is_order(order, ranks.get(name, -1))
