@@ -82,11 +82,16 @@ def objects_set_aside() -> None:
 @pytest.fixture(autouse=True)
 def modules_stay_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     """After every pass of every compilation, the graph functions that it changed are valid."""
+    check_after_every_pass(monkeypatch, CheckPasses(programs=False))
+
+
+def check_after_every_pass(monkeypatch: pytest.MonkeyPatch, check: CheckPasses) -> None:
+    """Give every compilation an instrument."""
     init = PassContext.__init__
 
     def checked(self: PassContext, *args: Any, **options: Any) -> None:
         init(self, *args, **options)
-        self.instruments.insert(0, CheckPasses(programs=False))
+        self.instruments.insert(0, check)
 
     monkeypatch.setattr(PassContext, "__init__", checked)
 

@@ -11,9 +11,17 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.ops.table import OPERATORS
 from blockwright.passes import PassContext, default_pipeline
+from blockwright.passes.check_passes import CheckPasses
 from blockwright.target import Target
+from tests.conftest import check_after_every_pass
 
 HEAD = "from blockwright.script import ir as I, relax as R, tir as T\n"
+
+
+@pytest.fixture(autouse=True)
+def modules_stay_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every pass of every compilation, the functions that it changed are valid."""
+    check_after_every_pass(monkeypatch, CheckPasses())
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import textwrap
 
 import pytest
 
@@ -13,25 +12,10 @@ from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.primitive import PRIMITIVES
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 from blockwright.script.ir import from_source
+from tests.listings import literal_blocks
 
-
-def sections(text: str) -> dict[str, str]:
-    """The literal blocks of a docstring by the word in front of them."""
-    found: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for line in inspect.cleandoc(text).splitlines():
-        if line.rstrip().endswith("::") and not line.startswith(" "):
-            current = found.setdefault(line.rstrip()[:-2], [])
-        elif current is not None:
-            if line and not line.startswith(" "):
-                current = None
-            else:
-                current.append(line)
-    return {name: textwrap.dedent("\n".join(lines)) for name, lines in found.items()}
-
-
-DOCUMENTED = {name: sections(record.__doc__ or "") for name, record in RECORDS.items()}
-COMPOSITE = {"tile": sections(Schedule.tile.__doc__ or "")}
+DOCUMENTED = {name: literal_blocks(record.__doc__) for name, record in RECORDS.items()}
+COMPOSITE = {"tile": literal_blocks(Schedule.tile.__doc__)}
 REWRITING = sorted(name for name in RECORDS if not name.startswith("get_"))
 UNCHECKABLE = ("unsafe.hide_buffer_access",)  # the "full" check is what they lie to
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
-
 import pytest
 
 pytest.importorskip("islpy")
@@ -13,6 +10,7 @@ from blockwright import ir
 from blockwright.schedule import RECORDS, Schedule
 from blockwright.script.ir import from_source
 from blockwright.verify import verify
+from tests.listings import literal_blocks
 
 NOT_PROVED = {
     "offset_operand": "unknown",  # cancels sums of integers, which wrap
@@ -24,23 +22,9 @@ NOT_PROVED = {
 """Steps whose examples are not proved, and what is found out about them."""
 
 
-def parts(text: str) -> dict[str, str]:
-    """The literal blocks of a docstring by the word in front of them."""
-    found: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in inspect.cleandoc(text).splitlines():
-        if line.endswith("::") and not line.startswith(" "):
-            lines = found.setdefault(line[:-2], [])
-        elif line and not line.startswith(" "):
-            lines = []
-        else:
-            lines.append(line)
-    return {name: textwrap.dedent("\n".join(block)) for name, block in found.items()}
-
-
 @pytest.mark.parametrize("name", sorted(n for n in RECORDS if not n.startswith("get_")))
 def test_the_example_of_a_primitive(name: str) -> None:
-    shown = parts(RECORDS[name].__doc__ or "")
+    shown = literal_blocks(RECORDS[name].__doc__)
     parsed = from_source(shown["Before"])
     before = parsed if isinstance(parsed, ir.PrimFunc) else next(iter(parsed.functions.values()))
     sch = Schedule(before)

@@ -1,7 +1,21 @@
 """AddRoots: wrap the body of every imported tensor program in a root block.
 
-Before:  @T.prim_func def f(...): for i in range(4): Y[i] = X[i]     # no block
-After:   the same statements in the root block
+Before::
+
+    @T.prim_func
+    def copy(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            y[i] = x[i]
+
+After::
+
+    @T.prim_func
+    def copy(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        with T.block("root"):
+            T.reads()
+            T.writes()
+            for i in range(8):
+                y[i] = x[i]
 
 Later passes can then query the blocks of any program; a program without further blocks is lowered
 as it is.

@@ -1,7 +1,21 @@
 """CheckGraphs: verify every graph function before the first rewrite.
 
-Before:  main(x: R.Tensor((n,))): y: R.Tensor((3,)) = R.exp(x); …      # annotation not implied
-After:   GraphError BW408 naming y; a valid module is returned as it is
+A valid module stays as it is.
+
+Before::
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        y: R.Tensor((n,), "float32") = R.exp(x)
+        return y
+
+Refused BW408::
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        y: R.Tensor((3,), "float32") = R.exp(x)
+        return y
 """
 
 from __future__ import annotations

@@ -1,7 +1,24 @@
 """DropMarks: remove attributes that only passes may set from imported functions.
 
-Before:  @T.prim_func(private=True) def f(...): T.func_attr({"tir.view": True}); ...
-After:   the same program without the attribute
+Before::
+
+    @T.prim_func(private=True)
+    def negative(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        T.func_attr({"tir.view": True, "tir.noalias": True})
+        for i in range(8):
+            with T.block("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = -x[v]
+
+After::
+
+    @T.prim_func(private=True)
+    def negative(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        T.func_attr({"tir.noalias": True})
+        for i in range(8):
+            with T.block("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = -x[v]
 
 The attributes below are notes of one pass to a later one, which trusts them without checking the
 program: a `tir.view` reuses the memory of its argument and is never run. In an imported program

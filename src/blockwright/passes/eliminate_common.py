@@ -1,7 +1,21 @@
 """EliminateCommon: merge equal calls of operators without effects.
 
-Before:  lv0 = R.exp(x); lv1 = R.exp(x); lv2 = R.add(lv0, lv1)
-After:   lv0 = R.exp(x); lv2 = R.add(lv0, lv0)
+Before::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        a = R.exp(x)
+        b = R.exp(x)
+        c = R.add(a, b)
+        return c
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        a = R.exp(x)
+        c = R.add(a, a)
+        return c
 """
 
 from __future__ import annotations

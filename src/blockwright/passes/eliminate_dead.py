@@ -1,7 +1,19 @@
 """EliminateDead: drop values that are not used, unless computing them has effects.
 
-Before:  lv0 = R.exp(x); lv1 = R.negative(x); return lv0
-After:   lv0 = R.exp(x); return lv0
+Before::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        a = R.exp(x)
+        b = R.negative(a)
+        return a
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        a = R.exp(x)
+        return a
 """
 
 from __future__ import annotations

@@ -1,17 +1,38 @@
 """FoldScales: fold constant per-channel factors and shifts into the preceding weights and bias.
 
-Before:  y = R.nn.conv2d(x, W); z = R.nn.batch_norm(y, gamma, beta, mean, variance)
-After:   y = R.nn.conv2d(x, W·a); z = R.add(y, b)
-         with a = gamma / sqrt(variance + ε) and b = beta - mean·a
+Before::
 
-Batch norm with constant statistics is y·a + b for every channel. If y is the result of a
-convolution or matrix product with constant weights and has no other reader, a is folded into the
-weights and b into the bias. Constants are combined in float64 and rounded once: a folded weight
-carries the one rounding that the product with a would have made, so the error bound of the sum
-grows by no more than that of the multiplication it replaces; b is rounded once, where mean·a has
-the size of the terms that were summed. Nothing is folded for integer types, or if a result would
-not be finite in the weights' type. Batch norm of any other value becomes (y - mean)·a + beta,
-which keeps the difference exact if y is close to the mean.
+    @R.function
+    def main(x: R.Tensor(("n", 2), "float32")):
+        n = T.int64()
+        y = R.matmul(x, R.const([[1.0, 2.0], [3.0, 4.0]], "float32"))
+        z = R.nn.batch_norm(
+            y,
+            R.const([4.0, 1.0], "float32"),  # gamma
+            R.const([1.0, 0.0], "float32"),  # beta
+            R.const([3.0, 5.0], "float32"),  # mean
+            R.const([4.0, 1.0], "float32"),  # variance
+            epsilon=0.0,
+        )
+        return z
+
+After::
+
+    @R.function
+    def main(x: R.Tensor(("n", 2), "float32")):
+        n = T.int64()
+        y = R.matmul(x, R.const([[2.0, 2.0], [6.0, 4.0]], "float32"))
+        z = R.add(y, R.const([-5.0, -5.0], "float32"))
+        return z
+
+Batch norm with constant statistics is y·a + b for every channel, with a = gamma / √(variance + ε)
+and b = beta - mean·a. If y is the result of a convolution or matrix product with constant weights
+and has no other reader, a is folded into the weights and b into the bias. Constants are combined in
+float64 and rounded once: a folded weight carries the one rounding that the product with a would
+have made, so the error bound of the sum grows by no more than that of the multiplication it
+replaces; b is rounded once, where mean·a has the size of the terms that were summed. Nothing is
+folded for integer types, or if a result would not be finite in the weights' type. Batch norm of any
+other value becomes (y - mean)·a + beta, which keeps the difference exact if y is close to the mean.
 """
 
 from __future__ import annotations

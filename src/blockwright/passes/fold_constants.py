@@ -1,7 +1,26 @@
 """FoldConstants: evaluate calls of tensor programs on constants at compile time, natively.
 
-Before:  w = R.call_tir(cls.pack, (const_W,)); lv = R.call_tir(cls.kernel, (x, w))
-After:   lv = R.call_tir(cls.kernel, (x, const_w))
+Before::
+
+    @R.function
+    def main(x: R.Tensor((2,), "float32")):
+        w = R.call_tir(cls.twice, (R.const([1.0, 2.0], "float32"),), R.Tensor((2,), "float32"))
+        y = R.add(x, w)
+        return y
+
+    @T.prim_func(private=True)
+    def twice(x: T.Buffer((2,), "float32"), y: T.Buffer((2,), "float32")):
+        for i in range(2):
+            with T.block("y"):
+                v = T.axis.spatial(2, i)
+                y[v] = x[v] + x[v]
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((2,), "float32")):
+        y = R.add(x, R.const([2.0, 4.0], "float32", name="w"))
+        return y
 
 The programs are compiled by the same code generator as all others, so folding cannot change a
 result.

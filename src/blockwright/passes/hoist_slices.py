@@ -1,8 +1,22 @@
 """HoistSlices: slice the operands of a call instead of its result.
 
-Before:  y = R.linear(x, W, b)             # (n, 197, 768)
-         z = R.slice(y, axis=1, end=1)     # (n, 1, 768)
-After:   s = R.slice(x, axis=1, end=1); z = R.linear(s, W, b)
+Before::
+
+    @R.function
+    def main(x: R.Tensor(("n", 197, 8), "float32"), w: R.Tensor((4, 8), "float32")):
+        n = T.int64()
+        y = R.linear(x, w)
+        z = R.slice(y, axis=1, end=1)
+        return z
+
+After::
+
+    @R.function
+    def main(x: R.Tensor(("n", 197, 8), "float32"), w: R.Tensor((4, 8), "float32")):
+        n = T.int64()
+        s = R.slice(x, axis=1, begin=None, end=1, step=1)
+        z = R.linear(s, w)
+        return z
 
 A classifier that reads the first token, or a language model that reads the last one, needs one row
 of its last layer. If all readers of a value take the same slice of it, the slice moves to the

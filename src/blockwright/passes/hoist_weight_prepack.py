@@ -1,9 +1,61 @@
 """LiftConstantPrologue: hoist packing of constant weights out of kernels, to compile time.
 
-Before:  kernel(x, W, out):  W_packed[...] = W[...]  (a nest of its own);  out = f(x, W_packed)
-         lv = R.call_tir(cls.kernel, (x, const_W))
-After:   kernel_pack(W, W_packed);  kernel(x, W_packed, out)
-         w = R.call_tir(cls.kernel_pack, (const_W,)); lv = R.call_tir(cls.kernel, (x, w))
+Before::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        y = R.call_tir(
+            cls.kernel,
+            (x, R.const([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], "float32")),
+            R.Tensor((2,), "float32"),
+        )
+        return y
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def kernel(
+        x: T.Buffer((4,), "float32"), w: T.Buffer((2, 4), "float32"), y: T.Buffer((2,), "float32")
+    ):
+        packed = T.alloc_buffer((4, 2), "float32")
+        for i, j in T.grid(4, 2):
+            with T.block("packed"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                packed[vi, vj] = w[vj, vi]
+        for i, k in T.grid(2, 4):
+            with T.block("y"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    y[vi] = T.float32(0)
+                y[vi] = y[vi] + x[vk] * packed[vk, vi]
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        y_w1 = R.call_tir(
+            cls.kernel_pack,
+            (R.const([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], "float32"),),
+            R.Tensor((4, 2), "float32"),
+        )
+        y = R.call_tir(cls.kernel, (x, y_w1), R.Tensor((2,), "float32"))
+        return y
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def kernel(x: T.Buffer((4,), "float32"), w_handle: T.handle, y: T.Buffer((2,), "float32")):
+        packed = T.match_buffer(w_handle, (4, 2), "float32")
+        for i, k in T.grid(2, 4):
+            with T.block("y"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    y[vi] = T.float32(0)
+                y[vi] = y[vi] + x[vk] * packed[vk, vi]
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def kernel_pack(w: T.Buffer((2, 4), "float32"), packed: T.Buffer((4, 2), "float32")):
+        T.func_attr({"tir.noalias": True, "op": "pack"})
+        for i, j in T.grid(4, 2):
+            with T.block("pack1"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                packed[vi, vj] = w[vj, vi]
 
 The schedule that creates the nest (`cache_read` followed by `transform_layout`) remains the only
 place that chooses a layout. Constant folding then evaluates the packing once, natively.

@@ -1,7 +1,31 @@
 """LowerOperatorToTensorProgram: replace operator calls by calls of tensor programs.
 
-Before:  lv = R.add(x, y)
-After:   lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((n, 4), "float32"))
+Before::
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor((1,), "float32")):
+        n = T.int64()
+        z = R.add(x, y)
+        return z
+
+After::
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor((1,), "float32")):
+        n = T.int64()
+        z = R.call_tir(cls.add, (x, y), R.Tensor((n,), "float32"))
+        return z
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def add(A_handle: T.handle, B: T.Buffer((1,), "float32"), out_handle: T.handle):
+        T.func_attr({"tir.noalias": True, "op": "add"})
+        n = T.int64()
+        A = T.match_buffer(A_handle, (n,), "float32")
+        out = T.match_buffer(out_handle, (n,), "float32")
+        for i in range(n):
+            with T.block("out"):
+                v = T.axis.spatial(n, i)
+                out[v] = A[v] + B[0]
 
 Each operator row builds the program for its annotations, by the implementation that the call names;
 structurally equal programs are shared.

@@ -1,7 +1,25 @@
 """Normalize: name and annotate every value; replace symbols of match_cast by the actual sizes.
 
-Before:  m = T.int64(); y = R.match_cast(x, R.Tensor((m, 4))); z = R.add(R.exp(y), y)   # x: (n, 4)
-After:   y = R.match_cast(x, R.Tensor((n, 4))); lv: R.Tensor((n, 4)) = R.exp(y); z = R.add(lv, y)
+Before::
+
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")):
+        n = T.int64()
+        m = T.int64()
+        y = R.match_cast(x, R.Tensor((m, 4), "float32"))
+        return R.add(R.exp(y), y)
+
+After::
+
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+        n = T.int64()
+        with R.dataflow():
+            y = R.match_cast(x, R.Tensor((n, 4), "float32"))
+            lv: R.Tensor((n, 4), "float32") = R.exp(y)
+            gv: R.Tensor((n, 4), "float32") = R.add(lv, y)
+            R.output(y, lv, gv)
+        return gv
 
 Calls of graph functions and branches are already inlined and outlined.
 Modules made by the graph builder are already in this form; scripts need not be.

@@ -1,7 +1,26 @@
 """TensorProgramOptim: schedule every tensor program with the strategies of its target.
 
-Before:  natural loop nests, one per block
-After:   tiled, packed, vectorized, parallel loops; the trace of each is kept in the context
+Before::
+
+    @T.prim_func
+    def main(x: T.Buffer((64, 64), "float32"), y: T.Buffer((64, 64), "float32")):
+        for i, j in T.grid(64, 64):
+            with T.block("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = T.exp(x[vi, vj])
+
+After::
+
+    @T.prim_func
+    def main(x: T.Buffer((64, 64), "float32"), y: T.Buffer((64, 64), "float32")):
+        T.func_attr({"tir.is_scheduled": True, "schedule_strategy": "elementwise"})
+        for outer in T.parallel(2):
+            for middle in range(256):
+                for lane in T.vectorized(8):
+                    with T.block("y"):
+                        vi = T.axis.spatial(64, outer * 32 + middle // 8)
+                        vj = T.axis.spatial(64, middle % 8 * 8 + lane)
+                        y[vi, vj] = T.exp(x[vi, vj])
 
 The first strategy that matches a program schedules it; the fallback takes the rest and adds a note.
 If a strategy raises an internal error, it is skipped with a warning: the program still compiles,

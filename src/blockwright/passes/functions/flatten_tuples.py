@@ -1,9 +1,25 @@
 """FlattenTuples: pass the fields of tuples to graph functions as separate arguments.
 
-Before:  def f(p: R.Tuple(R.Tensor((n,)), R.Tensor((n,)))): a = p[0]; …
-         y = cls.f(t)
-After:   def f(p_0: R.Tensor((n,)), p_1: R.Tensor((n,))): p = (p_0, p_1); a = p[0]; …
-         t_0 = t[0]; t_1 = t[1]; y = cls.f(t_0, t_1)
+Before::
+
+    @R.function
+    def main(p: R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32"))):
+        a = p[0]
+        b = p[1]
+        c = R.add(a, b)
+        return c
+
+After::
+
+    @R.function
+    def main(p_0: R.Tensor((4,), "float32"), p_1: R.Tensor((4,), "float32")):
+        with R.dataflow():
+            p: R.Tuple(R.Tensor((4,), "float32"), R.Tensor((4,), "float32")) = (p_0, p_1)
+            a = p[0]
+            b = p[1]
+            c = R.add(a, b)
+            R.output(p, a, b, c)
+        return c
 
 Nested tuples become all their leaves. Results keep their structure.
 """

@@ -1,10 +1,32 @@
 """InlineFunctions: replace calls of graph functions by their bindings.
 
-Before:  def twice(y: R.Tensor((m,))): z = R.add(y, y); return z
-         def main(x: R.Tensor((n,))): a = cls.twice(x); b = cls.twice(a); return b
-After:   def main(x: R.Tensor((n,))):
-             y = R.match_cast(x, R.Tensor((m,))); z = R.add(y, y)
-             y_1 = R.match_cast(z, R.Tensor((m_1,))); z_1 = R.add(y_1, y_1); return z_1
+Before::
+
+    @R.function(private=True)
+    def twice(y: R.Tensor(("m",), "float32")) -> R.Tensor(("m",), "float32"):
+        m = T.int64()
+        z = R.add(y, y)
+        return z
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        a = cls.twice(x)
+        b = cls.twice(a)
+        return b
+
+After::
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        m = T.int64()
+        y = R.match_cast(x, R.Tensor((m,), "float32"))
+        z = R.add(y, y)
+        m_1 = T.int64()
+        y_1 = R.match_cast(z, R.Tensor((m_1,), "float32"))
+        z_1 = R.add(y_1, y_1)
+        return z_1
 
 Local functions and functions passed as values are inlined too, so that every called function is
 known; `match_cast` keeps the checks of a signature, and `normalize` drops those that are proved.

@@ -1,9 +1,36 @@
 """OutlineBranches: make every branch of an `if` a private function.
 
-Before:  if c: y = R.exp(x)
-         else: y = R.negative(x)
-After:   y = cls.main_y_then(x) if c else cls.main_y_else(x)      # an `If` of two calls
-         def main_y_then(x): lv = R.exp(x); return lv             # private
+Before::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")):
+        if c:
+            y = R.exp(x)
+        else:
+            y = R.negative(x)
+        return y
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")):
+        if c:
+            then: R.Tensor((4,), "float32") = cls.main_y_then(x)
+            y = then
+        else:
+            other: R.Tensor((4,), "float32") = cls.main_y_else(x)
+            y = other
+        return y
+
+    @R.function(private=True)
+    def main_y_then(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        y: R.Tensor((4,), "float32") = R.exp(x)
+        return y
+
+    @R.function(private=True)
+    def main_y_else(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        y: R.Tensor((4,), "float32") = R.negative(x)
+        return y
 
 Every function then is a list of bindings, and all passes treat branches like other functions. The
 parameters of a branch are the values it uses; symbols that these do not determine are passed as a

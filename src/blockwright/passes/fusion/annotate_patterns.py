@@ -1,7 +1,23 @@
 """AnnotatePatterns: store the compute pattern of every tensor program as an attribute.
 
-Before:  @T.prim_func mm(...): ...
-After:   the same with T.func_attr({"compute_pattern": "OutputEwiseFusible"})
+Before::
+
+    @T.prim_func(private=True)
+    def exp(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("y"):
+                v = T.axis.spatial(4, i)
+                y[v] = T.exp(x[v])
+
+After::
+
+    @T.prim_func(private=True)
+    def exp(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        T.func_attr({"compute_pattern": "ElementWise"})
+        for i in range(4):
+            with T.block("y"):
+                v = T.axis.spatial(4, i)
+                y[v] = T.exp(x[v])
 
 The pattern follows from analysis of the program, so hand-written programs fuse like generated ones.
 """

@@ -1,9 +1,39 @@
 """RepeatMovement: give each reader of a data movement its own copy, so that fusion removes it.
 
-Before:  lv = R.call_tir(cls.slice, (past,)); k = R.call_tir(cls.add, (lv, x))
-         v = R.call_tir(cls.multiply, (lv, y))
-After:   lv = R.call_tir(cls.slice, (past,)); k = R.call_tir(cls.add, (lv, x))
-         lv_1 = R.call_tir(cls.slice, (past,)); v = R.call_tir(cls.multiply, (lv_1, y))
+Before::
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        half = R.call_tir(cls.half, (x,), R.Tensor((4,), "float32"))
+        a = R.call_tir(cls.exp, (half,), R.Tensor((4,), "float32"))
+        b = R.call_tir(cls.exp, (half,), R.Tensor((4,), "float32"))
+        return (a, b)
+
+    @T.prim_func(private=True)
+    def half(x: T.Buffer((8,), "float32"), y: T.Buffer((4,), "float32")):
+        T.func_attr({"compute_pattern": "Injective"})
+        for i in range(4):
+            with T.block("y"):
+                v = T.axis.spatial(4, i)
+                y[v] = x[v + 4]
+
+    @T.prim_func(private=True)
+    def exp(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        T.func_attr({"compute_pattern": "ElementWise"})
+        for i in range(4):
+            with T.block("y"):
+                v = T.axis.spatial(4, i)
+                y[v] = T.exp(x[v])
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        half = R.call_tir(cls.half, (x,), R.Tensor((4,), "float32"))
+        a = R.call_tir(cls.exp, (half,), R.Tensor((4,), "float32"))
+        again = R.call_tir(cls.half, (x,), R.Tensor((4,), "float32"))
+        b = R.call_tir(cls.exp, (again,), R.Tensor((4,), "float32"))
+        return (a, b)
 
 `fuse_ops` fuses a producer only into its single reader. Reading through an index map is free, so
 duplicating the movement adds no work and removes the copy from memory. This holds if contiguous

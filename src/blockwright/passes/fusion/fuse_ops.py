@@ -1,7 +1,50 @@
 """FuseOps: group calls that one kernel should compute into subgraph functions.
 
-Before:  lv0 = R.call_tir(cls.linear, (x, w)); lv1 = R.call_tir(cls.gelu, (lv0,))
-After:   lv1 = cls.fused_linear_gelu(x, w)      # a graph function marked "primitive"
+Before::
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")):
+        a = R.call_tir(cls.mm, (x, w), R.Tensor((8, 8), "float32"))
+        b = R.call_tir(cls.relu, (a,), R.Tensor((8, 8), "float32"))
+        return b
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def mm(
+        x: T.Buffer((8, 8), "float32"),
+        w: T.Buffer((8, 8), "float32"),
+        y: T.Buffer((8, 8), "float32"),
+    ):
+        T.func_attr({"compute_pattern": "OutputEwiseFusible"})
+        for i, j, k in T.grid(8, 8, 8):
+            with T.block("y"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    y[vi, vj] = T.float32(0)
+                y[vi, vj] = y[vi, vj] + x[vi, vk] * w[vk, vj]
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def relu(x: T.Buffer((8, 8), "float32"), y: T.Buffer((8, 8), "float32")):
+        T.func_attr({"compute_pattern": "ElementWise"})
+        for i, j in T.grid(8, 8):
+            with T.block("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = T.max(x[vi, vj], T.float32(0))
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")):
+        b = cls.fused_mm_relu(x, w)
+        return b
+
+    @R.function
+    def fused_mm_relu(
+        x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")
+    ) -> R.Tensor((8, 8), "float32"):
+        R.func_attr({"primitive": True})
+        a = R.call_tir(cls.mm, (x, w), R.Tensor((8, 8), "float32"))
+        b = R.call_tir(cls.relu, (a,), R.Tensor((8, 8), "float32"))
+        return b
 
 A group has at most one anchor, a contraction (some block sums products of two buffers) or a
 reduction; it has two if a strategy joins them (see `_anchors_join`). What may join a group follows

@@ -1,7 +1,68 @@
 """FuseTensorIR: turn every primitive function into one tensor program.
 
-Before:  fused(p0, p1): lv0 = R.call_tir(cls.mm, (p0, p1)); lv1 = R.call_tir(cls.relu, (lv0,))
-After:   @T.prim_func fused(p0, p1, out): the blocks of mm and relu in order, lv0 allocated inside
+Before::
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")):
+        b = cls.fused_mm_relu(x, w)
+        return b
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def mm(
+        x: T.Buffer((8, 8), "float32"),
+        w: T.Buffer((8, 8), "float32"),
+        y: T.Buffer((8, 8), "float32"),
+    ):
+        T.func_attr({"compute_pattern": "OutputEwiseFusible"})
+        for i, j, k in T.grid(8, 8, 8):
+            with T.block("y"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    y[vi, vj] = T.float32(0)
+                y[vi, vj] = y[vi, vj] + x[vi, vk] * w[vk, vj]
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def relu(x: T.Buffer((8, 8), "float32"), y: T.Buffer((8, 8), "float32")):
+        T.func_attr({"compute_pattern": "ElementWise"})
+        for i, j in T.grid(8, 8):
+            with T.block("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = T.max(x[vi, vj], T.float32(0))
+
+    @R.function
+    def fused_mm_relu(
+        x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")
+    ) -> R.Tensor((8, 8), "float32"):
+        R.func_attr({"primitive": True})
+        a = R.call_tir(cls.mm, (x, w), R.Tensor((8, 8), "float32"))
+        b = R.call_tir(cls.relu, (a,), R.Tensor((8, 8), "float32"))
+        return b
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((8, 8), "float32"), w: R.Tensor((8, 8), "float32")):
+        b = R.call_tir(cls.fused_mm_relu, (x, w), R.Tensor((8, 8), "float32"))
+        return b
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def fused_mm_relu(
+        x: T.Buffer((8, 8), "float32"),
+        w: T.Buffer((8, 8), "float32"),
+        out: T.Buffer((8, 8), "float32"),
+    ):
+        T.func_attr({"tir.noalias": True, "op": "mm+relu"})
+        a = T.alloc_buffer((8, 8), "float32")
+        for i, j, k in T.grid(8, 8, 8):
+            with T.block("y"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    a[vi, vj] = T.float32(0)
+                a[vi, vj] = a[vi, vj] + x[vi, vk] * w[vk, vj]
+        for i, j in T.grid(8, 8):
+            with T.block("y_1"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                out[vi, vj] = T.max(a[vi, vj], T.float32(0))
 
 Blocks keep their names, made unique. Symbols of a callee are replaced by the dimensions that the
 caller passes.

@@ -1,9 +1,36 @@
 """BuildRunnableModule, first half: lower a graph function to a host program.
 
-Before:  main(x: R.Tensor((n, 4))): lv = R.call_tir(cls.f, (x, w)); gv = R.call_tir(cls.g, (lv,))
-After:   @T.prim_func main(x, gv): arena = T.allocate(bytes(n))
-             T.call_global("f", x, constant("w"), arena + offset, n)
-             T.call_global("g", arena + offset, gv, n)
+Before::
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        a = R.call_tir(cls.exp, (x,), R.Tensor((n,), "float32"))
+        b = R.call_tir(cls.exp, (a,), R.Tensor((n,), "float32"))
+        return b
+
+    @T.prim_func(private=True)
+    def exp(x_handle: T.handle, y_handle: T.handle):
+        n = T.int64()
+        x = T.match_buffer(x_handle, (n,), "float32")
+        y = T.match_buffer(y_handle, (n,), "float32")
+        for i in range(n):
+            with T.block("y"):
+                v = T.axis.spatial(n, i)
+                y[v] = T.exp(x[v])
+
+After::
+
+    I.module_attrs({"constants": {}})
+    @T.prim_func
+    def main(x_handle: T.handle, out_handle: T.handle):
+        T.func_attr({"num_outputs": 1, "tir.is_host": True})
+        n = T.int64()
+        x = T.match_buffer(x_handle, (n,), "float32")
+        out = T.match_buffer(out_handle, (n,), "float32")
+        arena = T.allocate(((n + 15) // 16 * 64,), "uint8", align=64)
+        T.call_global("exp", T.address_of(x[0]), T.address_of(arena[0]), n)
+        T.call_global("exp", T.address_of(arena[0]), T.address_of(out[0]), n)
 
 The host program is a tensor program, so the printer, interpreter and code generator handle it
 unchanged. Shape arithmetic is inline. Outputs are the last parameters ("num_outputs"); the entry

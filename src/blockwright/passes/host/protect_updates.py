@@ -1,7 +1,46 @@
 """ProtectUpdates: copy a value before it is overwritten in place, if its old content is needed.
 
-Before:  v = R.reshape(c, (4, n)); d = R.call_tir_inplace(cls.append, (c, x), …); y = R.exp(v)
-After:   c_copy = R.call_tir(cls.copy, (c,)); d = R.call_tir_inplace(cls.append, (c_copy, x), …)
+Before::
+
+    @R.function
+    def main():
+        y = R.call_tir_inplace(
+            cls.shift,
+            (R.const([1.0, 2.0], "float32"),),
+            inplace_indices=0,
+            out_sinfo=R.Tensor((2,), "float32"),
+        )
+        return y
+
+    @T.prim_func(private=True)
+    def shift(x: T.Buffer((2,), "float32")):
+        for i in range(2):
+            with T.block("x"):
+                v = T.axis.spatial(2, i)
+                x[v] = x[v] + T.float32(1)
+
+After::
+
+    @R.function
+    def main():
+        mine = R.call_tir(
+            cls.copy, (R.const([1.0, 2.0], "float32"),), R.Tensor((2,), "float32")
+        )
+        y = R.call_tir_inplace(
+            cls.shift,
+            (mine,),
+            inplace_indices=0,
+            out_sinfo=R.Tensor((2,), "float32"),
+        )
+        return y
+
+    @T.prim_func(private=True, index_dtype="int64")
+    def copy(source: T.Buffer((2,), "float32"), out: T.Buffer((2,), "float32")):
+        T.func_attr({"tir.noalias": True})
+        for i in range(2):
+            with T.block("out"):
+                v = T.axis.spatial(2, i)
+                out[v] = source[v]
 
 `call_tir_inplace` is a function of values like any other operator; overwriting an argument is an
 optimization, valid if no one reads the argument afterwards, under any name. A parameter of a public
@@ -38,7 +77,42 @@ from blockwright.script.compute import Program
 
 @graph_pass
 def own_inplace_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Give programs that are called in place a name that no `call_tir` mentions."""
+    """Give programs that are called in place a name that no `call_tir` mentions.
+
+    Before::
+
+        @R.function
+        def main(x: R.Tensor((4,), "float32")):
+            a = R.call_tir(cls.exp, (x,), R.Tensor((4,), "float32"))
+            b = R.call_tir_inplace(
+                cls.exp, (x, a), inplace_indices=1, out_sinfo=R.Tensor((4,), "float32")
+            )
+            return b
+
+        @T.prim_func(private=True)
+        def exp(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+            for i in range(4):
+                with T.block("y"):
+                    v = T.axis.spatial(4, i)
+                    y[v] = T.exp(x[v])
+
+    After::
+
+        @R.function
+        def main(x: R.Tensor((4,), "float32")):
+            a = R.call_tir(cls.exp, (x,), R.Tensor((4,), "float32"))
+            b = R.call_tir_inplace(
+                cls.exp_inplace, (x, a), inplace_indices=1, out_sinfo=R.Tensor((4,), "float32")
+            )
+            return b
+
+        @T.prim_func(private=True)
+        def exp_inplace(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+            for i in range(4):
+                with T.block("y"):
+                    v = T.axis.spatial(4, i)
+                    y[v] = T.exp(x[v])
+    """
     values = [
         binding.value
         for _, function in graph_functions(module)

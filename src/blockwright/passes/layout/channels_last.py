@@ -1,9 +1,22 @@
 """ChannelsLast: convert convolutions and pools to channels-last layout where it pays.
 
-Before:  y = R.nn.conv2d(x, W); z = R.nn.relu(y); p = R.nn.max_pool2d(z)
-After:   xl = R.permute_dims(x, axes=(0, 2, 3, 1))
-         yl = R.nn.conv2d(xl, W', data_layout="NHWC", kernel_layout="HWIO"); zl = R.relu(yl)
-         pl = R.nn.max_pool2d(zl, layout="NHWC"); p = R.permute_dims(pl, axes=(0, 3, 1, 2))
+Before::
+
+    @R.function
+    def main(x: R.Tensor((1, 56, 56, 64), "float32"), w: R.Tensor((64, 64, 3, 3), "float32")):
+        a = R.permute_dims(x, axes=(0, 3, 1, 2))
+        b = R.nn.conv2d(a, w, padding=1)
+        c = R.relu(b)
+        d = R.permute_dims(c, axes=(0, 2, 3, 1))
+        return d
+
+After::
+
+    @R.function
+    def main(x: R.Tensor((1, 56, 56, 64), "float32"), w: R.Tensor((64, 64, 3, 3), "float32")):
+        b = R.nn.conv2d(x, w, padding=1, data_layout="NHWC")
+        c = R.relu(b)
+        return c
 
 With channels contiguous in memory, kernels vectorize along them: products read and write rows, and
 windows slide over whole vectors. The layout propagates from the operators that profit to the users

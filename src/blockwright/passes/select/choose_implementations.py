@@ -1,7 +1,18 @@
 """ChooseImplementations: select the fastest implementation of each operator call.
 
-Before:  y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC")
-After:   y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC", implementation="winograd(tile=4)")
+Before::
+
+    @R.function
+    def main(q: R.Tensor((1, 2, 2048, 64), "float32"), k: R.Tensor((1, 2, 65536, 64), "float32")):
+        y = R.attention(q, k, k)
+        return y
+
+After::
+
+    @R.function
+    def main(q: R.Tensor((1, 2, 2048, 64), "float32"), k: R.Tensor((1, 2, 65536, 64), "float32")):
+        y = R.attention(q, k, k, implementation="split_kv(block=1024)")
+        return y
 
 The candidates and their predicted times are those of the offers (`strategies/offer.py`) for the
 operator. If no offer predicts the time of the default, its program is scheduled and the cost model
