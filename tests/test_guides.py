@@ -54,6 +54,10 @@ def test_a_new_part(kind: str, tmp_path: Path) -> None:
     assert load_page(f"new-{kind}.md", tmp_path)
 
 
+def test_graph_functions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_page("graph-functions.md", tmp_path, capsys)
+
+
 def test_graph_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run_page("graph-patterns.md", tmp_path, capsys)
     assert "R.const(6.0" in printed
