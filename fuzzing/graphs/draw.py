@@ -13,7 +13,7 @@ __all__ = ["draw", "movement", "operators"]  # the latter two register their ope
 def draw(seed: int, steps: int = 12) -> Graph:
     """The graph function of a seed."""
     d = Drawer(seed)
-    parameters = _parameters(d)
+    parameters = parameters_of(d)
     names = list(OPERATORS)
     weights = [weight for _, weight in OPERATORS.values()]
     while d.count < steps:
@@ -22,10 +22,11 @@ def draw(seed: int, steps: int = 12) -> Graph:
     outputs = d.chance.sample(results, min(5, len(results)))
     first = (_given(d.run.sizes), tuple(d.run[p.name] for p in parameters))
     graph = Graph(parameters, tuple(d.bindings), tuple(outputs), (first,), d.chance.random() < 0.6)
-    return _with_calls(graph, d)
+    return with_calls(graph, d)
 
 
-def _parameters(d: Drawer) -> tuple[Value, ...]:
+def parameters_of(d: Drawer) -> tuple[Value, ...]:
+    """Parameters of `main`, with their values in the first call."""
     kinds = (
         (("n", "m"), "int32"),
         (("m",), "int32"),
@@ -44,7 +45,7 @@ def _given(sizes: Sizes) -> Sizes:
     return {name: sizes[name] for name in ("n", "m")}
 
 
-def _with_calls(graph: Graph, d: Drawer) -> Graph:
+def with_calls(graph: Graph, d: Drawer) -> Graph:
     """The graph with two calls of other sizes, one of them small, where results are exact."""
     calls = list(graph.calls)
     for rows, columns in ((ROWS, COLUMNS), ((1, 2), (1, 2))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,6 +14,7 @@ from blockwright.support import ArgumentError
 from fuzzing.eager.outcome import Outcome, problem_of
 from fuzzing.graphs.program import Array, Graph, Inexact, Rejected
 
+G = TypeVar("G", bound=Graph)
 _MOST = 80
 """Maximum number of smaller graphs to try."""
 
@@ -33,13 +34,15 @@ def judge(graph: Graph) -> Outcome:
             expected = None
         except Inexact:
             continue
-        verdict = _call(executable, arguments, expected)
+        verdict = call_judged(executable, arguments, expected)
         if verdict.what != "passed":
             return verdict
     return Outcome("passed")
 
 
-def _call(executable: Any, arguments: Sequence[Array], expected: list[Array] | None) -> Outcome:
+def call_judged(
+    executable: Any, arguments: Sequence[Array], expected: list[Array] | None
+) -> Outcome:
     """Judge one call; `expected` is None if it must be rejected."""
     given = [array.copy() for array in arguments]
     try:
@@ -69,7 +72,7 @@ def _call(executable: Any, arguments: Sequence[Array], expected: list[Array] | N
 
 
 # -------------------------------------------------------------------------------------- reduction
-def reduced(graph: Graph, fails: Callable[[Graph], bool]) -> Graph:
+def reduced(graph: G, fails: Callable[[G], bool]) -> G:
     """The smallest graph found that still `fails`."""
     tried, again = 0, True
     while again and tried < _MOST:
@@ -84,7 +87,7 @@ def reduced(graph: Graph, fails: Callable[[Graph], bool]) -> Graph:
     return graph
 
 
-def _smaller(graph: Graph) -> Iterator[Graph]:
+def _smaller(graph: G) -> Iterator[G]:
     if len(graph.outputs) > 1:
         for name in graph.outputs:
             yield graph.trimmed((name,))

@@ -14,7 +14,8 @@ from fuzzing.graphs.program import Inexact, Run
 @draws()
 def reshape(d: Drawer) -> None:
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     dims, place = list(a.dims), d.chance.randrange(len(a.dims))
     if place + 1 < len(dims) and d.chance.random() < 0.5:
         dims[place : place + 2] = [f"({dims[place]}) * ({dims[place + 1]})"]
@@ -30,7 +31,8 @@ def reshape(d: Drawer) -> None:
 @draws()
 def permute(d: Drawer) -> None:
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     order = list(range(len(a.dims)))
     d.chance.shuffle(order)
     dims = [a.dims[k] for k in order]
@@ -41,7 +43,8 @@ def permute(d: Drawer) -> None:
 @draws()
 def expand(d: Drawer) -> None:
     a = d.pick(lambda v: len(v.dims) < 4)
-    assert a is not None
+    if a is None:
+        return
     axis = d.chance.randint(0, len(a.dims))
     dims = [*a.dims[:axis], "1", *a.dims[axis:]]
     text = f"R.expand_dims({a.name}, axis={axis})"
@@ -62,7 +65,8 @@ def squeeze(d: Drawer) -> None:
 @draws(2)
 def concat(d: Drawer) -> None:
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     axis, written = d.axis(a)
     others = [
         v
@@ -88,7 +92,8 @@ def concat(d: Drawer) -> None:
 def split(d: Drawer) -> None:
     """A fixed axis at given positions, or a doubled symbolic one into halves."""
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     axis, written = d.axis(a)
     dim = a.dims[axis]
     if dim.isdigit():
@@ -120,7 +125,8 @@ def split(d: Drawer) -> None:
 def part(d: Drawer) -> None:
     """`R.slice` of a fixed axis with any bounds, or of a doubled symbolic one."""
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     axis, written = d.axis(a)
     dim = a.dims[axis]
     if dim.isdigit():
@@ -152,7 +158,8 @@ def part(d: Drawer) -> None:
 @draws()
 def take(d: Drawer) -> None:
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     axis, written = d.axis(a)
     size, count = d.run.size(a.dims[axis]), d.chance.randint(1, 5)
     if not size:
@@ -169,7 +176,8 @@ def take(d: Drawer) -> None:
 @draws(4)
 def gather(d: Drawer) -> None:
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     axis, written = d.axis(a)
     b = d.pick(
         lambda v: (
@@ -195,7 +203,8 @@ def gather(d: Drawer) -> None:
 @draws()
 def flip(d: Drawer) -> None:
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     axis, written = d.axis(a)
     text = f"R.flip({a.name}, axis={written})"
     d.bind(a.dims, a.dtype, text, lambda r: np.flip(r[a.name], axis))
@@ -204,7 +213,8 @@ def flip(d: Drawer) -> None:
 @draws()
 def repeat(d: Drawer) -> None:
     a = with_axes(d)
-    assert a is not None
+    if a is None:
+        return
     (axis, written), count = d.axis(a), d.chance.randint(1, 3)
     dims = replaced(a, axis, scaled(a.dims[axis], count))
     text = f"R.repeat({a.name}, repeats={count}, axis={written})"
@@ -214,7 +224,8 @@ def repeat(d: Drawer) -> None:
 @draws()
 def broadcast(d: Drawer) -> None:
     a = d.pick(lambda v: len(v.dims) < 4)
-    assert a is not None
+    if a is None:
+        return
     dims = [d.chance.choice("nm31") if dim == "1" else dim for dim in a.dims]
     dims = [d.chance.choice("n2m"), *dims] if not dims or d.chance.random() < 0.5 else dims
     text = f"R.broadcast_to({a.name}, R.shape([{', '.join(dims)}]))"
@@ -224,7 +235,8 @@ def broadcast(d: Drawer) -> None:
 @draws()
 def pad(d: Drawer) -> None:
     a = with_axes(d, lambda v: v.dtype != "bool")
-    assert a is not None
+    if a is None:
+        return
     width = [[d.chance.randint(0, 2), d.chance.randint(0, 2)] for _ in a.dims]
     dims = [added(dim, sum(more)) for dim, more in zip(a.dims, width, strict=True)]
     number = d.chance.choice((0, 1, 5))
@@ -239,7 +251,8 @@ def pad(d: Drawer) -> None:
 @draws()
 def triangle(d: Drawer) -> None:
     a = d.pick(lambda v: len(v.dims) > 1 and v.dtype != "bool")
-    assert a is not None
+    if a is None:
+        return
     op, k = d.chance.choice(("tril", "triu")), d.chance.randint(-2, 2)
     text = f"R.{op}({a.name}, k={k})"
     d.bind(a.dims, a.dtype, text, lambda r: getattr(np, op)(r[a.name], k))
@@ -263,7 +276,8 @@ def scatter(d: Drawer) -> None:
             )
         )
     )
-    assert b is not None
+    if b is None:
+        return
     count = int(b.dims[axis])
     begin = d.chance.randint(0, size - count)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -111,8 +111,13 @@ class Graph(msgspec.Struct, frozen=True):
         lines = ["n = T.int64()", "m = T.int64()", *lines]
         lines.append(f"return ({''.join(f'{name}, ' for name in self.outputs)})")
         body = "\n".join(f"        {line}" for line in lines)
-        head = f"@I.ir_module\nclass Module:\n{CALLEES}\n    @R.function\n"
+        head = f"@I.ir_module\nclass Module:\n{self.callees}\n    @R.function\n"
         return f"{head}    def main({listed}):\n{body}\n"
+
+    @property
+    def callees(self) -> str:
+        """The other functions of the module."""
+        return CALLEES
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -126,7 +131,7 @@ class Graph(msgspec.Struct, frozen=True):
             b.name for b in self.bindings if isinstance(run.values[b.name], np.ndarray)
         )
 
-    def trimmed(self, outputs: Sequence[str]) -> Graph:
+    def trimmed(self, outputs: Sequence[str]) -> Self:
         """The graph with only these outputs and what they depend on."""
         needed, kept = set(outputs), list[Binding]()
         for binding in reversed(self.bindings):

@@ -533,3 +533,77 @@ def test_annotations_of_both_branches_count(first: str, second: str, code: str) 
     with pytest.raises(bw.BlockwrightError) as caught:
         bw.validate(module(text, parameters))
     assert caught.value.code == code
+
+
+UNSTATED = """
+@R.function
+def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("k",), "float32")):
+    n = T.int64()
+    pair = cls.inner(x)
+    {line}
+    return z
+
+@R.function
+def inner(a: R.Tensor(("r", "c"), "float32")):
+    return (R.flatten(a), cls.innermost(a))
+
+@R.function
+def innermost(a: R.Tensor(("i", "j"), "float32")):
+    i, j = T.int64(), T.int64()
+    return R.shape([j, i + 1])
+
+@R.function
+def again(a: R.Tensor(("i",), "float32")):
+    return cls.again(a)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ('z: R.Tensor((n * 4,), "float32") = pair[0]', None),
+        ("z: R.Shape([4, n + 1]) = pair[1]", None),
+        ('z: R.Tensor((n,), "float32") = pair[0]', "BW408"),
+        ("z = R.negative(pair[0])", None),
+        ("f = cls.inner\n    g = f(x)\n    z = R.negative(g[0])", None),
+        ("f = cls.inner\n    z = f(y)", "BW402"),
+        ("z = R.negative(cls.again(y))", "BW401"),
+    ],
+)
+def test_a_result_that_is_not_stated_is_that_of_the_body(line: str, code: str | None) -> None:
+    """Through functions of the module, by name or as values; a recursion must state its result."""
+    built = bw.from_source(f"@I.ir_module\nclass M:\n{indented(UNSTATED.format(line=line))}\n")
+    if code is None:
+        bw.validate(built)
+    else:
+        with pytest.raises(bw.ValidationError) as caught:
+            bw.validate(built)
+        assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("annotation", "code"),
+    [
+        ('R.Callable((R.Tensor((4, 5), "int8"),), R.Tensor((20,), "int8"))', None),
+        ('R.Callable((R.Tensor(("u", 5), "int8"),), R.Tensor(("u * 5",), "int8"))', None),
+        ('R.Callable((R.Tensor((4, 5), "int8"),), R.Tensor((21,), "int8"))', "BW408"),
+        ('R.Callable((R.Tensor((4, 5), "int32"),), R.Tensor((20,), "int32"))', "BW402"),
+        ("R.Callable((), R.Object)", "BW408"),
+        ("R.Callable", None),
+    ],
+)
+def test_a_function_as_a_value_may_be_annotated_as_one_of_its_uses(
+    annotation: str, code: str | None
+) -> None:
+    extra = """
+@R.function
+def flat(a: R.Tensor(("r", "c"), "int8")) -> R.Tensor(("r * c",), "int8"):
+    return R.flatten(a)
+"""
+    built = module(f"f: {annotation} = cls.flat\nreturn x", extra=extra)
+    if code is None:
+        bw.validate(built)
+    else:
+        with pytest.raises(bw.ValidationError) as caught:
+            bw.validate(built)
+        assert caught.value.code == code

@@ -13,7 +13,7 @@ from typing import Any, cast
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.builder import symbol_ranges
-from blockwright.graph.deduce import deduce_call
+from blockwright.graph.deduce import deduce_call, function_info
 from blockwright.graph.relate import (
     contradicts,
     implied,
@@ -23,6 +23,7 @@ from blockwright.graph.relate import (
     narrowed,
     refined,
 )
+from blockwright.graph.unify import SymbolBinding
 from blockwright.support import BlockwrightError, Diagnostic
 
 _CAST = "let deduction annotate it, or write R.match_cast, which is checked when the program runs"
@@ -32,13 +33,24 @@ _CORRECT = "correct the annotation, or leave it out: deduction annotates the val
 class Deduced:
     """Deduced annotations of the variables of a function, and conflicts with explicit ones.
 
+    The result of a function of the module that does not state one is deduced from its body, unless
+    the function is being deduced already, as in a recursion: its result is then unknown.
+
     Attributes:
+        signature: of the function, with the deduced result.
         infos: variable → its annotation, with match_cast symbols replaced by the sizes they denote.
         symbols: match_cast symbol → the size it denotes, if known.
     """
 
-    def __init__(self, function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
+    def __init__(
+        self,
+        function: ir.GraphFunction,
+        module: ir.IRModule | None = None,
+        signatures: dict[ir.GraphFunction, ir.CallableInfo] | None = None,
+    ) -> None:
         self.module = module
+        self._signatures = {} if signatures is None else signatures
+        self._signatures[function] = function_info(function)
         self.infos: dict[ir.GraphVar, ir.Info | None] = {}
         self.symbols: dict[ir.Var, ir.Expr] = {}
         self.problems: list[Diagnostic] = []
@@ -46,10 +58,10 @@ class Deduced:
         self.scope: dict[ir.Var, None] = {}
         self._ranged: set[ir.Var] = set()
         self._attrs: dict[str, Any] = function.attrs
-        self.function(function)
+        self.signature = self._signatures[function] = self.function(function)
 
     # ---------------------------------------------------------------------------------- functions
-    def function(self, function: ir.GraphFunction) -> ir.Info:
+    def function(self, function: ir.GraphFunction) -> ir.CallableInfo:
         """Deduce the body of a function and return its signature."""
         around = dict(self.scope)
         for param in function.params:
@@ -174,7 +186,42 @@ class Deduced:
             return self.function(value)
         if isinstance(value, ir.SeqExpr):
             return self._sequence(value)
-        return value.info or ir.ObjectInfo()  # strings, names of functions
+        if isinstance(value, ir.GlobalVar):
+            return self._named(value, where)
+        return value.info or ir.ObjectInfo()  # strings, operators, foreign functions
+
+    def _named(self, value: ir.GlobalVar, where: ir.Node) -> ir.Info:
+        """The annotation of a function of the module as a value.
+
+        Its symbols stand for all sizes: a stated annotation may be that of any of its uses.
+        """
+        signature = self._signature(value)
+        if signature is None:
+            return value.info or ir.ObjectInfo()
+        stated = value.info
+        if not isinstance(stated, ir.CallableInfo) or stated.params is None:
+            return signature
+        if signature.params is None or len(signature.params) != len(stated.params):
+            return signature
+        binding = SymbolBinding(self.analyzer, value.name)
+        try:
+            for param, given in zip(signature.params, stated.params, strict=True):
+                binding.match(param, given)
+            result = binding.result(signature.ret)
+        except BlockwrightError as error:
+            self._problem(error.code, error.message, where, error.help)
+            return stated
+        return ir.CallableInfo(stated.params, result, signature.pure)
+
+    def _signature(self, op: ir.GlobalVar) -> ir.CallableInfo | None:
+        """The signature of a graph function of the module; None for anything else."""
+        target = None if self.module is None else self.module.functions.get(op.name)
+        if not isinstance(target, ir.GraphFunction):
+            return None
+        if target.ret_info is not None or target.body.info is not None:
+            return function_info(target)
+        known = self._signatures.get(target)
+        return Deduced(target, self.module, self._signatures).signature if known is None else known
 
     def _field(self, value: ir.TupleGetItem, where: ir.Node) -> ir.Info | None:
         whole = self._value(value.tuple_value, where)
@@ -203,7 +250,9 @@ class Deduced:
         infos = [i for i in matches if i is not None]
         node = call if call.span is not None else where
         callee = None
-        if not isinstance(call.op, (ir.OpRef, ir.GlobalVar, ir.ExternFunc)):
+        if isinstance(call.op, ir.GlobalVar):
+            callee = self._signature(call.op)
+        elif not isinstance(call.op, (ir.OpRef, ir.ExternFunc)):
             signature = self._value(call.op, where)
             if signature is not None and not isinstance(
                 signature, (ir.CallableInfo, ir.ObjectInfo)
