@@ -10,7 +10,7 @@ import numpy as np
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.passes import PassContext, run_pipeline
+from blockwright.passes import PassContext, default_pipeline
 from blockwright.target import Target
 from fuzzing.eager.outcome import Outcome, problem_of
 from fuzzing.functions.draw import Module
@@ -72,7 +72,8 @@ def _compiled(module: ir.IRModule, stages: Stages, native: bool) -> Any:
     instruments = [recorder(stages)]
     if native:
         return bw.compile(module, options={"instruments": instruments})
-    run_pipeline(module, PassContext(Target("native"), instruments=instruments))
+    target = Target("native")
+    default_pipeline(target)(module, PassContext(target, instruments=instruments))
     return None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.ops.table import OPERATORS
-from blockwright.passes.context import PassContext
+from blockwright.passes import PassContext, Pipeline
 from fuzzing.functions import judge as judge_file
 from fuzzing.functions.draw import draw
 from fuzzing.functions.judge import judge
@@ -50,12 +50,10 @@ def test_a_wrong_pass_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch)
                 return node.replace(attrs=attrs)
             return None
 
-        changed = ir.rewrite_bottom_up(module, more)
-        for record in context.instruments:
-            record("wrong", module, changed)
-        return changed
+        return ir.rewrite_bottom_up(module, more)
 
-    monkeypatch.setattr(judge_file, "run_pipeline", wrong)
+    pipeline = Pipeline([("Wrong", [("wrong", wrong)])])
+    monkeypatch.setattr(judge_file, "default_pipeline", lambda target: pipeline)
     found = (draw(seed, steps=8) for seed in range(100))
     module = next(
         msgspec.structs.replace(m, native=False, outputs=(b.name,))

@@ -296,3 +296,26 @@ def main(a: T.handle, C: T.Buffer((8,), "int32")):
     found = np.zeros(8, "int32")
     interpret(func, np.zeros(0, "int32"), found)
     assert not found.any()
+
+
+def test_functions_of_a_module_may_call_each_other() -> None:
+    """Which arguments are written is found through cyclic calls; the result has as many as `k`."""
+    module = from_source("""
+@I.ir_module
+class M:
+    @T.prim_func
+    def main(x: T.Buffer((1,), "int32"), y: T.Buffer((1,), "int32"), k: T.int64):
+        if k > 0:
+            T.call_global("other", x.data, y.data, k - 1)
+            y[0] = y[0] + x[0]
+        else:
+            y[0] = 0
+
+    @T.prim_func
+    def other(x: T.Buffer((1,), "int32"), y: T.Buffer((1,), "int32"), k: T.int64):
+        T.call_global("main", x.data, y.data, k)
+""")
+    x, y = np.array([3], "int32"), np.array([7], "int32")
+    x.flags.writeable = False
+    interpret(module, x, y, 5)
+    assert y[0] == 15

@@ -13,17 +13,15 @@ from blockwright.analysis.sizes import linear_in
 from blockwright.interp import numeric
 from blockwright.interp.gpu.kernels import launches, with_axis_loops
 from blockwright.interp.lanes import Env, Fn, Limit, Return, RunState
-from blockwright.interp.memories import Memories
 from blockwright.interp.memory import MemoryBlock, Pointer
 from blockwright.interp.privatization import private_buffers
 from blockwright.interp.report import Report
 from blockwright.interp.stmt import StmtCompiler
+from blockwright.interp.writes import written_buffers
 from blockwright.ir import (
     Buffer,
-    Call,
     IRModule,
     PrimFunc,
-    StringImm,
     Var,
     collect,
     height,
@@ -142,29 +140,6 @@ def shape_symbols(func: PrimFunc, scalars: Collection[Var]) -> list[Var]:
             result.update(dict.fromkeys(collect(extent, Var)))
     given = set(scalars)
     return [v for v in result if v not in given]
-
-
-def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:
-    """Parameter buffers that the body may write, including through views, addresses and calls."""
-    memories = Memories(func)
-
-    def called(call: Call) -> list[Buffer]:
-        return _written_by(call, module, memories)
-
-    touched = memories.touched(func.body, called)
-    return {b for b, writes in touched.items() if writes} & set(func.buffers)
-
-
-def _written_by(call: Call, module: IRModule | None, memories: Memories) -> list[Buffer]:
-    """Buffers that a call of a module function may write."""
-    if module is None or not isinstance(call.args[0], StringImm):
-        return memories.passed(call)
-    callee = module.functions.get(call.args[0].value)
-    if not isinstance(callee, PrimFunc):
-        return memories.passed(call)
-    inner = written_buffers(callee, module)
-    pairs = zip(callee.buffers, call.args[1:], strict=False)
-    return [b for formal, arg in pairs if formal in inner for b in memories.passed(arg)]
 
 
 # -------------------------------------------------------------------------------------- arguments
