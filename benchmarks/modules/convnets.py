@@ -44,15 +44,16 @@ class Bottleneck(nn.Module):
         return self.relu(self.widen(inside) + self.shortcut(x))
 
 
-def resnet50() -> nn.Module:
+def resnet50(width: int = 64, depths: tuple[int, ...] = (3, 4, 6, 3)) -> nn.Module:
     stages: list[nn.Module] = []
-    inner = 64
-    for middle, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+    inner = width
+    for level, blocks in enumerate(depths):
+        middle, stride = width << level, 2 if level else 1
         for number in range(blocks):
             stages.append(Bottleneck(inner, middle, stride if number == 0 else 1))
             inner = 4 * middle
     return nn.Sequential(
-        normalised(3, 64, 7, stride=2),
+        normalised(3, width, 7, stride=2),
         nn.ReLU(),
         nn.MaxPool2d(3, stride=2, padding=1),
         *stages,
@@ -77,7 +78,7 @@ class Inverted(nn.Module):
         return x + self.layers(x) if self.added else self.layers(x)
 
 
-def mobilenet_v2() -> nn.Module:
+def mobilenet_v2(stages_used: int = 7) -> nn.Module:
     stages: list[nn.Module] = []
     inner = 32
     table = (
@@ -89,7 +90,7 @@ def mobilenet_v2() -> nn.Module:
         (6, 160, 3, 2),
         (6, 320, 1, 1),
     )
-    for expansion, outer, blocks, stride in table:
+    for expansion, outer, blocks, stride in table[:stages_used]:
         for number in range(blocks):
             stages.append(Inverted(inner, outer, stride if number == 0 else 1, expansion))
             inner = outer

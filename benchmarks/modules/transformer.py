@@ -71,10 +71,12 @@ class Block(nn.Module):
 class Bert(nn.Module):
     """Token ids and mask → hidden states, or their normalized mean over the text."""
 
-    def __init__(self, layers: int, width: int, heads: int, hidden: int, pooled: bool) -> None:
+    def __init__(
+        self, layers: int, width: int, heads: int, hidden: int, pooled: bool, words: int
+    ) -> None:
         super().__init__()
         self.pooled = pooled
-        self.words = nn.Embedding(30522, width)
+        self.words = nn.Embedding(words, width)
         self.positions = nn.Embedding(512, width)
         self.types = nn.Embedding(2, width)
         self.norm = nn.LayerNorm(width, 1e-12)
@@ -98,16 +100,16 @@ class Bert(nn.Module):
 class Vit(nn.Module):
     """Images → classes, from patches of 16×16."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int, width: int, heads: int, hidden: int, side: int) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, 768, 16, stride=16)
-        self.token = nn.Parameter(torch.randn(1, 1, 768))
-        self.positions = nn.Parameter(torch.randn(1, 197, 768))
+        self.patches = nn.Conv2d(3, width, 16, stride=16)
+        self.token = nn.Parameter(torch.randn(1, 1, width))
+        self.positions = nn.Parameter(torch.randn(1, (side // 16) ** 2 + 1, width))
         self.blocks = nn.ModuleList(
-            Block(768, 12, 3072, 1e-6, first=True, gelu="none") for _ in range(12)
+            Block(width, heads, hidden, 1e-6, first=True, gelu="none") for _ in range(layers)
         )
-        self.norm = nn.LayerNorm(768, 1e-6)
-        self.head = nn.Linear(768, 1000)
+        self.norm = nn.LayerNorm(width, 1e-6)
+        self.head = nn.Linear(width, 1000)
 
     def forward(self, image: Tensor) -> Tensor:
         x = self.patches(image).flatten(2).transpose(1, 2)
@@ -120,9 +122,9 @@ class Vit(nn.Module):
 class Gpt2(nn.Module):
     """Token ids → scores of all words at all positions; embedding and output share weights."""
 
-    def __init__(self, layers: int, width: int, heads: int, hidden: int) -> None:
+    def __init__(self, layers: int, width: int, heads: int, hidden: int, words: int) -> None:
         super().__init__()
-        self.words = nn.Embedding(50257, width)
+        self.words = nn.Embedding(words, width)
         self.positions = nn.Embedding(1024, width)
         self.blocks = nn.ModuleList(
             Block(width, heads, hidden, 1e-5, first=True, gelu="tanh") for _ in range(layers)
@@ -152,17 +154,21 @@ class Gpt2Step(Gpt2):
         return functional.linear(self.norm(x), self.words.weight), torch.stack(fresh)
 
 
-def bert(layers: int, width: int, heads: int, hidden: int, pooled: bool = False) -> nn.Module:
-    return Bert(layers, width, heads, hidden, pooled)
+def bert(
+    layers: int, width: int, heads: int, hidden: int, pooled: bool = False, words: int = 30522
+) -> nn.Module:
+    return Bert(layers, width, heads, hidden, pooled, words)
 
 
-def vit() -> nn.Module:
-    return Vit()
+def vit(
+    layers: int = 12, width: int = 768, heads: int = 12, hidden: int = 3072, side: int = 224
+) -> nn.Module:
+    return Vit(layers, width, heads, hidden, side)
 
 
-def gpt2(layers: int, width: int, heads: int, hidden: int) -> nn.Module:
-    return Gpt2(layers, width, heads, hidden)
+def gpt2(layers: int, width: int, heads: int, hidden: int, words: int = 50257) -> nn.Module:
+    return Gpt2(layers, width, heads, hidden, words)
 
 
-def gpt2_step(layers: int, width: int, heads: int, hidden: int) -> nn.Module:
-    return Gpt2Step(layers, width, heads, hidden)
+def gpt2_step(layers: int, width: int, heads: int, hidden: int, words: int = 50257) -> nn.Module:
+    return Gpt2Step(layers, width, heads, hidden, words)

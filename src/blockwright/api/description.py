@@ -11,20 +11,27 @@ from blockwright.api.several import entry_attributes
 from blockwright.codegen.function import written_parameters
 from blockwright.ir.attributes import NUM_OUTPUTS
 from blockwright.passes import PassContext
-from blockwright.passes.host.plan_memory import ArenaPlan
+from blockwright.passes.host.call_memory import call_memory
+from blockwright.passes.host.plan_memory import ArenaPlan, PlannedValue
 from blockwright.passes.host.signature import HostResults
 from blockwright.passes.host.size_text import size_text
 from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter
 
 
-def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) -> Metadata:
+def describe(
+    imported: ir.IRModule, lowered: ir.IRModule, compiled: ir.IRModule, context: PassContext
+) -> Metadata:
     """Build the metadata of a compiled module: its target and its public graph functions.
+
+    Arguments: `compiled` holds the programs of `lowered` as they are compiled.
 
     The main function is the one named "main", or the only one.
     """
     written = written_parameters(lowered)
     names = entry_names(imported)
-    functions = tuple(_function(name, imported, lowered, written[name], context) for name in names)
+    functions = tuple(
+        _function(name, imported, lowered, written[name], compiled, context) for name in names
+    )
     main = "main" if "main" in names else names[0] if len(names) == 1 else ""
     target = context.target
     features = tuple(sorted(target.feature_set))
@@ -45,6 +52,7 @@ def _function(
     imported: ir.IRModule,
     lowered: ir.IRModule,
     written: frozenset[int] | set[int],
+    compiled: ir.IRModule,
     context: PassContext,
 ) -> ExportedFunction:
     host: ir.PrimFunc = lowered[name]
@@ -80,7 +88,7 @@ def _function(
         outputs_tree=results.tree if tree is None and total != 0 else tree,
         framework=attrs.get("framework", ""),
         updated=results.updated,
-        memory=_memory(context.options["memory_plans"][name], lowered),
+        memory=_memory(name, context.options["memory_plans"][name], lowered, compiled),
     )
 
 
@@ -120,11 +128,25 @@ def _input_tree(info: ir.Info | None, position: int) -> tuple[Any, int]:
     return {"tuple": items}, position
 
 
-def _memory(plan: ArenaPlan, lowered: ir.IRModule) -> dict[str, Any]:
+def _memory(
+    name: str, plan: ArenaPlan, lowered: ir.IRModule, compiled: ir.IRModule
+) -> dict[str, Any]:
+    memory = call_memory(name, lowered, compiled)
     weights = sum(int(a.nbytes) for a in lowered.attrs.get("constants", {}).values())
     return {
         "packed_weight_bytes": weights,
         "arena": size_text(plan.total),
         "unshared": size_text(plan.unshared),
-        "storages": [(size_text(s.size), s.holds) for s in plan.storages],
+        "peak": size_text(memory.peak),
+        "task": size_text(memory.task),
+        "upper_bound": memory.upper_bound,
+        "values": [_planned(value) for value in plan.values],
     }
+
+
+def _planned(value: PlannedValue) -> tuple[Any, ...]:
+    """A row of the memory plan; see `runtime.memory_plan.PlacedValue`."""
+    place = value.place
+    inside = "" if place.result is None else place.result.name
+    sizes = size_text(value.size), size_text(place.offset)
+    return (value.name, *sizes, inside, value.first, value.last, value.result)

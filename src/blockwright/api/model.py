@@ -246,7 +246,7 @@ class CompiledModel(Executable):
         self.passes = PassReport(context.runs)
         self.stages = {"graph": imported, **{run.name: run.after for run in context.runs}}
         self.proofs = proofs
-        super().__init__(library.loaded(), describe(imported, lowered, context))
+        super().__init__(library.loaded(), describe(imported, lowered, library.lowered, context))
 
     def _entry_point(self, signature: ExportedFunction) -> CompiledEntry:
         compilation = Compilation(self.library, self.lowered, self.context, self.stages)

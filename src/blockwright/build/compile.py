@@ -29,6 +29,7 @@ from blockwright.codegen.rt.scratch_memory import scratch_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.ir import IRModule, PrimFunc, Programs
 from blockwright.ir.attributes import IS_PRIVATE
+from blockwright.runtime.memory_use import WATCH
 from blockwright.runtime.reclaim import IDLE_HOOKS
 from blockwright.support import BuildError
 from blockwright.target import Target
@@ -91,7 +92,11 @@ def compile_lowered(
     support = _support(units, target)
     texts += support
     objects = _compile(texts, target, cache or ObjectCache(cache_directory()), pool or POOL)
-    hooks = [name for name in IDLE_HOOKS if any(f'@"{name}"(' in text for _, text, _ in support)]
+    hooks = [
+        name
+        for name in (*IDLE_HOOKS, WATCH)
+        if any(f'@"{name}"(' in text for _, text, _ in support)
+    ]
     exports = [*(u.entry for u in units if u.entry), *hooks]
     options = LinkOptions(exports=exports, soname=soname)
     constants = {

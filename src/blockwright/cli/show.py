@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from blockwright.cli.session import output, print_code, size
 from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, read_metadata
+from blockwright.runtime.memory_plan import MemoryPlan
 from blockwright.support import OptionError
 from blockwright.support.suggest import choices
 
@@ -65,18 +68,23 @@ def describe(metadata: Metadata) -> None:
         f"  processor {metadata.cpu or 'any'}",
         f"  features  {' '.join(metadata.features) or 'none'}",
     ]
-    plan = metadata.extra.get("memory_plan")
-    if plan is not None:
-        storages = plan.get("storages", ())
+    plan: object = main.memory or metadata.extra.get("memory_plan")
+    if plan:
+        known = msgspec.convert(plan, MemoryPlan)
+        bound = "" if known.upper_bound is None else f", at most {size(known.upper_bound)}"
         lines += [
             "",
             "memory plan",
-            f"  weights   {size(int(plan['packed_weight_bytes']))}",
-            f"  arena     {plan['arena']} bytes per call, in {len(storages)} pieces",
-            f"  unshared  {plan['unshared']} bytes without sharing",
+            f"  weights   {size(known.packed_weight_bytes)}",
+            f"  peak      {known.peak} bytes per call{bound}",
+            f"  arena     {known.arena} bytes of it",
+            f"  unshared  {known.unshared} bytes without sharing",
         ]
-        for number, (length, names) in enumerate(storages):
-            lines.append(f"  piece {number:<3} {length} bytes: {', '.join(names)}")
+        for value in known.values:
+            where = f"in {value.inside}" if value.inside else "in the arena"
+            place = "a result" if value.result else f"{value.offset} {where}"
+            steps = f"{value.first} to {value.last}"
+            lines.append(f"  {value.name}: {value.size} bytes, {place}, steps {steps}")
     console.print("\n".join(lines), markup=False)
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from blockwright.analysis.canonical.pointers import memories, named_pointers
 from blockwright.codegen.abi.entry import emit_entry
+from blockwright.codegen.llvm import scratch_plan
 from blockwright.codegen.llvm.binding import Pipeline
 from blockwright.codegen.llvm.context import FunctionContext, Memory, Options
 from blockwright.codegen.llvm.emitter import FunctionEmitter
@@ -36,7 +37,15 @@ from blockwright.ir import (
     value_variables,
     walk,
 )
-from blockwright.ir.attributes import FP_CONTRACT, IS_HOST, IS_PRIVATE, NNAN, NOALIAS
+from blockwright.ir.attributes import (
+    FP_CONTRACT,
+    IN_PLACE,
+    IS_HOST,
+    IS_PRIVATE,
+    NNAN,
+    NOALIAS,
+    WORKSPACES,
+)
 from blockwright.support import BuildError
 from blockwright.support.stack import deep
 from blockwright.target import Target
@@ -109,13 +118,19 @@ def emit_function(
     noalias = "noalias" if options.noalias else ""
     numbers = (*convention.scalars, *convention.symbols)
     passed = ["ptr"] * len(convention.buffers) + [value_type(v.dtype) for v in numbers]
-    marks = [noalias] * len(convention.buffers) + [""] * len(numbers)
+    shared: dict[str, int] = func.attrs.get(IN_PLACE, {})
+    joined = {*map(int, shared), *shared.values()}
+    marks = ["" if k in joined else noalias for k in range(len(convention.buffers))]
+    marks += [""] * len(numbers)
     params = [(type_, f"a{i}") for i, type_ in enumerate(passed)]
     attributes = function_attributes(module, options)
     e = FunctionEmitter(module, symbol, "i32", params, attributes, "", marks)
     context = FunctionContext(e, options, Sorts(value_variables(func)), callees=callees or {})
-    for (_, buffer), value in zip(convention.buffers, e.params, strict=False):
-        context.buffers[buffer] = Memory(value, buffer.dtype.nbytes, buffer)
+    own = len(convention.buffers) - int(func.attrs.get(WORKSPACES, 0))
+    for place, ((_, buffer), value) in enumerate(zip(convention.buffers, e.params, strict=False)):
+        align = buffer.dtype.nbytes if place < own else scratch_plan.ALIGNMENT
+        root = convention.buffers[shared.get(str(place), place)][1]
+        context.buffers[buffer] = Memory(value, align, root)
     variables = e.params[len(convention.buffers) :]
     for var, value in zip(numbers, variables, strict=True):
         context.variables[var] = value

@@ -16,6 +16,11 @@ IS_HOST = "tir.is_host"
 IS_SCHEDULED = "tir.is_scheduled"
 IS_VIEW = "tir.view"
 NUM_OUTPUTS = "num_outputs"
+IN_PLACE = "tir.in_place"
+"""Results that callers may compute in the memory of an operand: position → that of the operand."""
+
+WORKSPACES = "tir.workspaces"
+"""Number of last buffer parameters that are temporary memory, aligned to 64 bytes by the caller."""
 
 BOUND_ATTRS = (UPPER_BOUND, LOWER_BOUND)
 """Declared bounds of symbolic sizes: map from symbol name to integer."""

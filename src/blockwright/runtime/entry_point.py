@@ -12,51 +12,15 @@ from blockwright.runtime.artefact import ExportedFunction, Metadata
 from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.library import Library
 from blockwright.runtime.memory_order import MemoryOrders
+from blockwright.runtime.memory_plan import MemoryPlan
+from blockwright.runtime.memory_use import peak_bytes
 from blockwright.runtime.profile import Profile
 from blockwright.runtime.results import flatten, unflatten
 from blockwright.runtime.roofline import Roofline
-from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.support import ArgumentError, OptionError
 from blockwright.support.uncopied import Uncopied
 
 _OUT = "`out=` is memory for the results; pass the parameter `out` by position"
-
-
-class MemoryPlan(msgspec.Struct, frozen=True):
-    """The memory of one call, known at compile time.
-
-    Attributes:
-        packed_weight_bytes: bytes of the constants in the artefact, as packed for the kernels.
-        arena: bytes of the arena of one call, an expression over the symbols.
-        unshared: the same if values did not share storage.
-        storages: per storage in the arena: (size expression, names of the values it holds in turn).
-    """
-
-    packed_weight_bytes: int
-    arena: int | str
-    unshared: int | str
-    storages: tuple[tuple[int | str, tuple[str, ...]], ...] = ()
-    signature: ExportedFunction | None = None
-
-    def activation_bytes(self, *inputs: Any) -> int:
-        """Bytes of the arena and the results for inputs of these shapes."""
-        signature = self.signature
-        assert signature is not None
-        values = bind_symbols(
-            [(p.shape, tuple(x.shape)) for p, x in zip(signature.parameters, inputs, strict=False)]
-        )
-        total = evaluate_size(self.arena, values)
-        for result in signature.results:
-            size = _item_size(result.dtype)
-            for dim in result.shape:
-                size *= evaluate_size(dim, values)
-            total += size
-        return total
-
-
-def _item_size(dtype: str) -> int:
-    digits = "".join(c for c in dtype if c.isdigit())
-    return max(1, int(digits) // 8) if digits and not dtype.startswith("float8") else 1
 
 
 class EntryPoint(Uncopied):
@@ -79,6 +43,7 @@ class EntryPoint(Uncopied):
     def __init__(self, library: Library, metadata: Metadata, signature: ExportedFunction) -> None:
         self.metadata = metadata
         self.signature = signature
+        self._library = library
         parameters, results = signature.parameters, signature.results
         self._function = NativeFunction(
             library.function(signature.name),
@@ -240,10 +205,19 @@ class EntryPoint(Uncopied):
     def memory_plan(self) -> MemoryPlan:
         """The memory plan of the compiled code; see `MemoryPlan`."""
         plan: dict[str, Any] = self.signature.memory or self.metadata.extra["memory_plan"]
-        storages = tuple((s, tuple(names)) for s, names in plan.get("storages", ()))
-        return MemoryPlan(
-            plan["packed_weight_bytes"], plan["arena"], plan["unshared"], storages, self.signature
-        )
+        known = msgspec.convert(plan, MemoryPlan)
+        return msgspec.structs.replace(known, signature=self.signature)
+
+    def measure_memory(self, *inputs: Any) -> int:
+        """Call the function, and return the peak of the bytes that its code took in this call: the
+        arena, scratch memory of kernels, and results, without rounding by allocators.
+
+        On one thread it is what `memory_plan.activation_bytes` predicts. Other calls at the same
+        time are counted, too.
+
+        Raises: as a call; ArtefactError (BW807) for an artefact of an earlier version.
+        """
+        return peak_bytes(self._library, lambda: self(*inputs))
 
     @property
     def copies(self) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from blockwright.runtime.artefact import ExportedFunction, Metadata, load_artefact
-from blockwright.runtime.entry_point import EntryPoint, MemoryPlan
+from blockwright.runtime.entry_point import EntryPoint
 from blockwright.runtime.library import Library
+from blockwright.runtime.memory_plan import MemoryPlan
 from blockwright.runtime.profile import Profile
 from blockwright.runtime.roofline import Roofline
 from blockwright.support import ArgumentError
@@ -97,6 +98,10 @@ class Executable(Uncopied):
     def memory_plan(self) -> MemoryPlan:
         """The memory plan of the main function; see `MemoryPlan`."""
         return self.main.memory_plan
+
+    def measure_memory(self, *inputs: Any) -> int:
+        """Bytes that a call of the main function takes; see `EntryPoint.measure_memory`."""
+        return self.main.measure_memory(*inputs)
 
     @property
     def copies(self) -> int:

@@ -321,6 +321,7 @@ CODES: dict[str, str] = {
     "BW804": "Damaged artefact.",
     "BW805": "Artefact or library cannot be read or written.",
     "BW806": "System loader rejected the library.",
+    "BW807": "Artefact whose code does not count its memory.",
     # ------------------------------------------------------------------------------------ options
     "BW900": "Invalid option (no more specific code).",
     "BW901": "Unknown effort level.",

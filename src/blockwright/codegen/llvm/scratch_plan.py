@@ -17,12 +17,15 @@ from blockwright.ir import (
     For,
     ForKind,
     IntImm,
+    LetStmt,
     Node,
+    PrimFunc,
     Var,
     build,
     cast_to,
     collect,
     const,
+    substitute,
 )
 
 ALIGNMENT = 64
@@ -62,6 +65,55 @@ def byte_count(buffer: Buffer) -> Expr:
         total = build.mul(total, cast_to(extent, "int64"))
     unit = const(ALIGNMENT, "int64")
     return build.mul(build.floordiv(build.add(total, ALIGNMENT - 1), unit), unit)
+
+
+class Scratch(msgspec.Struct, frozen=True, eq=False):
+    """Bytes of scratch memory that a call of a function takes.
+
+    Attributes:
+        shared: one block for the whole call.
+        task: for each thread that runs one of its parallel loops.
+    """
+
+    shared: Expr
+    task: Expr
+
+
+def scratch_of(func: PrimFunc, known: set[Var]) -> Scratch:
+    """Scratch memory of a lowered function, whose parameters and symbols are `known`.
+
+    Buffers whose sizes are computed inside of loops are not counted.
+    """
+    shared = _total(block_plan(func.body, stack_plan(func.body), known))
+    task: Expr = const(0, "int64")
+    for loop, lets in _tasks(func.body, {}):
+        slots = block_plan(loop.body, stack_plan(loop.body), known | lets.keys())
+        size = _total(slots)
+        for var in reversed(lets):  # a later value may use an earlier variable
+            size = substitute(size, {var: lets[var]})
+        task = build.maximum(task, size)
+    return Scratch(shared, task)
+
+
+def _total(slots: list[Slot]) -> Expr:
+    """Bytes of a block that holds planned allocations."""
+    ends: dict[Buffer, Expr] = {}
+    total: Expr = const(0, "int64")
+    for slot in slots:
+        start = const(0, "int64") if slot.after is None else ends[slot.after]
+        ends[slot.buffer] = build.add(start, byte_count(slot.buffer))
+        total = build.maximum(total, ends[slot.buffer])
+    return total
+
+
+def _tasks(node: Node, lets: dict[Var, Expr]) -> Iterator[tuple[For, dict[Var, Expr]]]:
+    """Parallel loops, each with the variables defined around it."""
+    if isinstance(node, For) and node.kind is ForKind.PARALLEL:
+        yield node, lets
+    elif not isinstance(node, Expr):
+        inner = {**lets, node.var: node.value} if isinstance(node, LetStmt) else lets
+        for child in node.children():
+            yield from _tasks(child, inner)
 
 
 def stack_plan(body: Node) -> set[Buffer]:

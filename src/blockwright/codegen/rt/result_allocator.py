@@ -16,6 +16,7 @@ from blockwright.codegen.llvm.routine import routine
 from blockwright.codegen.llvm.structs import Global, Record
 from blockwright.codegen.llvm.values import FALSE, NULL, Value, int_const
 from blockwright.codegen.rt.ffi_calls import bw_raise
+from blockwright.codegen.rt.memory_count import bw_memory_taken
 
 ALIGNMENT = 64
 _PAGE, _HUGE_PAGE = 4096, 2 << 20
@@ -74,6 +75,8 @@ def bw_tensor_alloc(
     status = e.call("i32", "TVMFFITensorFromDLPack", block, none, none, out)
     with e.guarded(e.compare("ne", status, 0)):
         e.call("void", "free", block)
+        e.ret(status)
+    bw_memory_taken.call(e, nbytes)
     return status
 
 

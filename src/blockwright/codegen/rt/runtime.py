@@ -11,6 +11,11 @@ from blockwright.codegen.llvm.routine import routine
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.codegen.rt.clock import MONOTONIC, MONOTONIC_COARSE, now
 from blockwright.codegen.rt.ffi_calls import bw_raise, global_function, release
+from blockwright.codegen.rt.memory_count import (
+    bw_memory_given,
+    bw_memory_taken,
+    bw_memory_watch,
+)
 from blockwright.codegen.rt.result_allocator import bw_results_idle, bw_tensor_alloc
 from blockwright.target import Target
 
@@ -33,6 +38,8 @@ def runtime_ir(target: Target) -> str:
     - `i32 @bw_raise(ptr kind, ptr message)`: raises and returns -1.
     - `void @bw_results_idle(i32 idle)`, exported: while it is 1, no result memory is cached
       (`blockwright.runtime.reclaim`).
+    - `void @bw_memory_taken(i64 bytes)`, `void @bw_memory_given(i64 bytes)`, and exported
+      `void @bw_memory_watch(ptr record)`: see `memory_count`.
     - `i64 @bw_clock()`: monotonic clock in nanoseconds.
     - `i32 @bw_poll(ptr due)`: lets the caller's signal handlers run between the kernels of a long
       call. `due` is initially 0. Returns 0, or -1 when a handler raised; that exception stays in
@@ -43,6 +50,8 @@ def runtime_ir(target: Target) -> str:
         function.define(module)
     bw_tensor_alloc.define(module)
     bw_results_idle.define(module)
+    for function in (bw_memory_taken, bw_memory_given, bw_memory_watch):
+        function.define(module)
     return module.render()
 
 

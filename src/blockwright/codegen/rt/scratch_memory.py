@@ -20,7 +20,9 @@ from blockwright.codegen.llvm.values import FALSE, NULL, Value, int_const
 from blockwright.target import Target
 
 _HEADER = 64
-"""Bytes before the data of a block; they begin with the binary logarithm of its size."""
+"""Bytes before the data of a block: the binary logarithm of its size, and the bytes in use."""
+
+_IN_USE = -_HEADER + 8
 
 _PAGE = 4096
 _SPREAD_FROM = 1 << 16
@@ -69,7 +71,7 @@ def bw_scratch_acquire(e: FunctionEmitter, nbytes: Value) -> Value:
         with e.guarded(e.compare("ne", seen, NULL)):
             block = e.update("xchg", slot, NULL, "acq_rel")
             with e.guarded(e.compare("ne", block, NULL)):
-                e.ret(e.offset(block, head))
+                e.ret(_taken(e, e.offset(block, head), nbytes))
         following = e.binary("add", index, 1)
         with e.guarded(e.compare("ult", following, _SLOTS)):
             loop.again(following)
@@ -81,12 +83,20 @@ def bw_scratch_acquire(e: FunctionEmitter, nbytes: Value) -> Value:
         e.ret(NULL)
     data = e.offset(e.load("ptr", out, 8), head)
     e.store(log_size, e.offset(data, -_HEADER), 8)
+    return _taken(e, data, nbytes)
+
+
+def _taken(e: FunctionEmitter, data: Value, nbytes: Value) -> Value:
+    """Count a block, and note how much of it is in use."""
+    e.store(nbytes, e.offset(data, _IN_USE), 8)
+    e.call("void", "bw_memory_taken", nbytes)
     return data
 
 
 @routine("bw_scratch_release", "void", "ptr", linkage="hidden")
 def bw_scratch_release(e: FunctionEmitter, data: Value) -> None:
     """Put a block into a free slot of the cache, or free it."""
+    e.call("void", "bw_memory_given", e.load("i64", e.offset(data, _IN_USE), 8))
     log_size = e.load("i64", e.offset(data, -_HEADER), 8)
     large = e.compare("ugt", log_size, _SPREAD_FROM.bit_length() - 1)
     block = e.offset(data, e.select(large, int_const(-_PLACE), int_const(-_HEADER)))

@@ -28,15 +28,29 @@ After::
         n = T.int64()
         x = T.match_buffer(x_handle, (n,), "float32")
         out = T.match_buffer(out_handle, (n,), "float32")
-        arena = T.allocate(((n + 15) // 16 * 64,), "uint8", align=64)
-        T.call_global("exp", T.address_of(x[0]), T.address_of(arena[0]), n)
-        T.call_global("exp", T.address_of(arena[0]), T.address_of(out[0]), n)
+        b_memory = T.decl_buffer((n * 4,), "uint8", data=T.address_of(out[0]))
+        T.call_global("exp", T.address_of(x[0]), T.address_of(b_memory[0]), n)
+        T.call_global("exp", T.address_of(b_memory[0]), T.address_of(out[0]), n)
+
+    @T.prim_func(private=True)
+    def exp(x_handle: T.handle, y_handle: T.handle):
+        T.func_attr({"tir.in_place": {"1": 0}})
+        n = T.int64()
+        x = T.match_buffer(x_handle, (n,), "float32")
+        y = T.match_buffer(y_handle, (n,), "float32")
+        for i in range(n):
+            with T.block("y"):
+                v = T.axis.spatial(n, i)
+                y[v] = T.exp(x[v])
+
+Here b overwrites a, so the plan computes both in the memory of the result, and the kernel is marked
+for it: its parameter 1 may be in the memory of parameter 0.
 
 The host program is a tensor program, so the printer, interpreter and code generator handle it
 unchanged. Shape arithmetic is inline. Outputs are the last parameters ("num_outputs"); the entry
-allocates them unless the caller provides memory. All other values live in one arena per call at
-the planned offsets. Values are passed as pointers, not buffers: a model has hundreds, and nested
-declarations would make a deep tree.
+allocates them unless the caller provides memory. Other values live in one arena per call, or in
+the memory of results, at the planned offsets. Values are passed as pointers, not buffers: a model
+has hundreds, and nested declarations would make a deep tree.
 """
 
 from __future__ import annotations
@@ -56,9 +70,12 @@ from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fold_constants import data_key
 from blockwright.passes.functions.call_graph import callees, recursive_functions
-from blockwright.passes.host.plan_memory import ALIGNMENT, ArenaPlan, is_view, plan_memory
+from blockwright.passes.host.in_place import marked
+from blockwright.passes.host.liveness import is_view
+from blockwright.passes.host.plan_memory import ArenaPlan, plan_memory
 from blockwright.passes.host.protect_updates import copy_call
 from blockwright.passes.host.signature import HostResults, HostSignature, leaves, result_tree
+from blockwright.passes.host.size_order import ALIGNMENT, exact_bytes
 from blockwright.passes.rewrite import (
     branch_call,
     called_function,
@@ -131,6 +148,7 @@ class _Host:
         self.pointers: dict[ir.GraphExpr, ir.Expr] = {
             param: address(buffer) for param, buffer in signature.buffers.items()
         }
+        self.memory: dict[ir.GraphVar, ir.Buffer] = {}  # bytes of results that hold other values
         self.declared: list[tuple[ir.Buffer, ir.Expr]] = []
         self.steps: list[ir.Stmt] = []
         self.constants = constants
@@ -150,7 +168,7 @@ class _Host:
         body = ir.seq(self.steps) if self.steps else ir.Evaluate(ir.const(0, "int32"))
         for buffer, source in reversed(self.declared):
             body = ir.DeclBuffer(buffer, source, body)
-        if self.plan.storages:
+        if any(place.result is None for place in self.plan.place.values()):
             body = ir.Allocate(self.arena, body)
         body = ir.seq([*self._depth_check(), *self.checks, body])
         private = self.signature.depth is not None or "global_symbol" not in self.function.attrs
@@ -312,12 +330,21 @@ class _Host:
         self._call(callee.name, callee.program(_NOTHING, True), [*tensors, *outs], tuple(scalars))
 
     def _planned(self, var: ir.GraphVar) -> ir.Expr:
-        """Address of a value in the arena."""
+        """Address of a value in the arena, or in the memory of a result."""
         place = self.plan.place.get(var)
-        offset = None if place is None else self.plan.storages[place].offset
-        if offset is None:
+        if place is None:
             raise GraphError(f"{var.name} has no planned storage", code="BW414")
-        return ir.Call("address_of", (ir.BufferLoad(self.arena, (offset,)),), _HANDLE)
+        memory = self.arena if place.result is None else self._bytes_of(place.result)
+        return ir.Call("address_of", (ir.BufferLoad(memory, (place.offset,)),), _HANDLE)
+
+    def _bytes_of(self, result: ir.GraphVar) -> ir.Buffer:
+        """The memory of a result as bytes."""
+        if result not in self.memory:
+            size = self.analyzer.simplify(exact_bytes(result.tensor_info))
+            memory = ir.Buffer(f"{result.name}_memory", self.arena.dtype, (size,))
+            self.declared.append((memory, self.pointers[result]))
+            self.memory[result] = memory
+        return self.memory[result]
 
     def _pointer(self, value: ir.GraphExpr) -> ir.Expr:
         result = self.pointers.get(value)
@@ -504,6 +531,10 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             del functions[name]
         functions.update(host.extra)
         plans[name], results[name] = host.plan, host.results
+        for kernel, places in host.plan.in_place.items():
+            called_kernel = functions[kernel]
+            assert isinstance(called_kernel, ir.PrimFunc)
+            functions[kernel] = marked(called_kernel, places)
     views = [n for n, f in functions.items() if _only_view(n, f, module)]
     for name in views:
         del functions[name]

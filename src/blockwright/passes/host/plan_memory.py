@@ -1,220 +1,167 @@
-"""DynShapeAwareMemoryPlanning: assign intermediate values to shared storage.
+"""DynShapeAwareMemoryPlanning: assign intermediate values to shared memory.
 
 Before:  lv0: (2, n), lv1: (n, 2), lv2: (n, 2), lv3: (2, n), one allocation each
-After:   s0: 2*n*4 bytes holds lv0 and lv2, s1: 2*n*4 bytes holds lv1 and lv3
+After:   arena of 2 * 8*n bytes: lv0 and lv2 at 0, lv1 and lv3 at 8*n
 
-Storage is reused if its size is *proved* sufficient for every value of the symbols. Sizes remain
-expressions, and the arena of a call is their sum. Results of the function are not planned: the
-entry or the caller provides their storage.
+A value gets an offset in the arena of the call, or in the memory of a result that is not written
+yet. Sizes and offsets remain expressions; values share memory only if it is *proved* sufficient
+for every value of the symbols. The entry or the caller provides the memory of results.
+
+`liveness` finds the live ranges, `in_place` results that overwrite operands, `size_order` compares
+sizes, `packing` assigns offsets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from blockwright import ir
-from blockwright.arith import Analyzer
-from blockwright.graph import function_analyzer
-from blockwright.graph.updates import overwritten_arguments
-from blockwright.ir.attributes import IS_VIEW
-from blockwright.passes.host.signature import leaves
-from blockwright.passes.rewrite import tir_args, tir_callee, used_vars
-
-ALIGNMENT = 64
+from blockwright.ir.attributes import WORKSPACES
+from blockwright.passes.host.in_place import in_place_calls
+from blockwright.passes.host.liveness import Liveness, defined_values, live_ranges
+from blockwright.passes.host.packing import Item, Region, pack
+from blockwright.passes.host.size_order import ALIGNMENT, SizeOrder, byte_size, exact_bytes
+from blockwright.passes.rewrite import tir_callee
 
 
-class ArenaBlock(msgspec.Struct):
-    """One block of the arena: size and offset in bytes, names of the values it holds in order."""
+class Place(msgspec.Struct, frozen=True, eq=False):
+    """Where a value is: bytes from the start of the arena, or of the memory of a result.
 
+    Attributes:
+        result: the value whose memory it is in; None for the arena.
+    """
+
+    offset: ir.Expr
+    result: ir.GraphVar | None = None
+
+
+class PlannedValue(msgspec.Struct, frozen=True, eq=False):
+    """A value of the plan with its live range, for reports and for comparisons with other plans.
+
+    Attributes:
+        size: bytes of its elements; result: whether it is one.
+        first, last: positions of the bindings that compute it and that use it last.
+    """
+
+    name: str
     size: ir.Expr
-    offset: ir.Expr | None = None
-    holds: list[str] = []
+    place: Place
+    first: int
+    last: int
+    result: bool = False
 
 
-class ArenaPlan(msgspec.Struct):
+class ArenaPlan(Liveness, kw_only=True):
     """The memory plan of one graph function.
 
     Attributes:
-        storages: blocks of the arena in order.
-        place: value → index of its block.
-        alias: view → the value whose memory it reuses.
-        fields: tuple value → its elements; those of a call are created here.
-        results: values computed directly into the memory of a result, possibly through views.
+        place: value → where it is; results that are computed in place are not listed.
+        values: all values that take memory, in the order of their definitions.
+        over: value → the operand in whose memory it is computed while that is still read.
+        in_place: called program → its parameters that share memory in a call (`IN_PLACE`).
         total: bytes of the arena as an expression of the symbols.
         unshared: bytes needed without sharing.
+        upper_bound: bytes that the arena never exceeds; None if a symbol has no upper bound.
     """
 
-    storages: list[ArenaBlock]
-    place: dict[ir.GraphVar, int]
-    alias: dict[ir.GraphVar, ir.GraphExpr]
+    place: dict[ir.GraphVar, Place]
+    values: tuple[PlannedValue, ...]
+    over: dict[ir.GraphVar, ir.GraphVar]
+    in_place: dict[str, dict[str, int]]
     total: ir.Expr
     unshared: ir.Expr
-    results: set[ir.GraphVar]
-    fields: dict[ir.GraphVar, tuple[ir.GraphExpr, ...]]
-
-    def root(self, value: ir.GraphExpr) -> ir.GraphExpr:
-        """The value whose memory `value` uses, with all views resolved."""
-        while isinstance(value, ir.GraphVar) and value in self.alias:
-            value = self.alias[value]
-        return value
-
-
-def byte_size(info: ir.TensorInfo) -> ir.Expr:
-    """Bytes of a tensor, rounded up to the alignment of storage."""
-    assert info.shape is not None
-    assert info.dtype is not None
-    size: ir.Expr = ir.const(info.dtype.nbytes, "int64")
-    for dim in info.shape:
-        size = ir.mul(size, dim)
-    return ir.mul(ir.ceildiv(size, ALIGNMENT), ALIGNMENT)
-
-
-def is_view(value: ir.GraphExpr, module: ir.IRModule) -> bool:
-    """Whether a binding only reinterprets the elements of its first argument."""
-    name = tir_callee(value)
-    if name is None:
-        return False
-    func = module[name]
-    return bool(func.attrs.get(IS_VIEW)) and bool(tir_args(value))
-
-
-class _Planner:
-    def __init__(self, function: ir.GraphFunction, module: ir.IRModule) -> None:
-        self.function = function
-        self.module = module
-        self.analyzer: Analyzer = function_analyzer(function)
-        self.plan = ArenaPlan([], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"), set(), {})
-        self.free: list[int] = []
-
-    def run(self) -> ArenaPlan:
-        bindings = self.function.bindings
-        for binding in bindings:
-            if isinstance(binding, ir.MatchCast):
-                self.plan.alias[binding.var] = binding.value
-            elif isinstance(binding, ir.VarBinding):
-                self._name_memory(binding.var, binding.value)
-        last = self._last_uses(bindings)
-        returned = {r for v in used_vars(self.function.body.body) for r in self._roots(v)}
-        for position, binding in enumerate(bindings):
-            for var in self._defined(binding):
-                if var in returned:
-                    self.plan.results.add(var)
-                elif var not in self.plan.alias:
-                    self._place(var)
-            for value, end in list(last.items()):
-                if end == position and value in self.plan.place:
-                    self.free.append(self.plan.place[value])
-                    del last[value]
-        self._lay_out()
-        return self.plan
-
-    def _name_memory(self, var: ir.GraphVar, value: ir.GraphExpr) -> None:
-        """Classify a binding: it owns memory, aliases another value, or is a tuple."""
-        if is_view(value, self.module):
-            self.plan.alias[var] = tir_args(value)[0]
-        elif isinstance(value, (ir.GraphVar, ir.Constant)) and not isinstance(
-            var.info, ir.TupleInfo
-        ):
-            self.plan.alias[var] = value
-        elif isinstance(value, ir.GraphVar) and value in self.plan.fields:
-            self.plan.fields[var] = self.plan.fields[value]
-        elif isinstance(value, ir.TupleExpr):
-            self.plan.fields[var] = value.fields
-        elif isinstance(value, ir.TupleGetItem) and value.tuple_value in self.plan.fields:
-            assert isinstance(value.tuple_value, ir.GraphVar)
-            field = self.plan.fields[value.tuple_value][value.index]
-            if isinstance(field, ir.TupleExpr):
-                self.plan.fields[var] = field.fields
-            elif isinstance(field, ir.GraphVar) and field in self.plan.fields:
-                self.plan.fields[var] = self.plan.fields[field]
-            else:
-                self.plan.alias[var] = field
-        elif isinstance(value, (ir.GraphCall, ir.If)) and isinstance(var.info, ir.TupleInfo):
-            self._new_fields(var, var.info)
-        if isinstance(value, ir.GraphCall) and overwritten_arguments(value):
-            results = self.plan.fields.get(var, (var,))
-            for position, index in overwritten_arguments(value).items():
-                result = results[position]
-                assert isinstance(result, ir.GraphVar)
-                self.plan.alias[result] = tir_args(value)[index]
-
-    def _new_fields(self, var: ir.GraphVar, info: ir.TupleInfo) -> None:
-        """Create the fields of a tuple that a call returns, nested ones included."""
-        fields = tuple(
-            ir.GraphVar(f"{var.name}_{index}", True, info=part)
-            for index, part in enumerate(info.fields)
-        )
-        self.plan.fields[var] = fields
-        for field in fields:
-            if isinstance(field.info, ir.TupleInfo):
-                self._new_fields(field, field.info)
-
-    def _defined(self, binding: ir.Binding) -> list[ir.GraphVar]:
-        """Values that a binding computes."""
-        if not isinstance(binding, (ir.VarBinding, ir.MatchCast)):
-            return []
-        if binding.var not in self.plan.fields:
-            return [binding.var]
-        if not isinstance(binding.value, (ir.GraphCall, ir.If)):
-            return []
-        every = leaves(binding.var, self.plan.fields)
-        return [f for f in every if isinstance(f, ir.GraphVar)]
-
-    def _roots(self, var: ir.GraphVar) -> list[ir.GraphVar]:
-        """Values whose memory is read when `var` is read."""
-        roots = [self.plan.root(v) for v in leaves(var, self.plan.fields)]
-        return [r for r in roots if isinstance(r, ir.GraphVar)]
-
-    def _last_uses(self, bindings: tuple[ir.Binding, ...]) -> dict[ir.GraphVar, int]:
-        """Map each value to the position of its last use; an unused one to its definition."""
-        last: dict[ir.GraphVar, int] = {}
-        for position, binding in enumerate(bindings):
-            for var in self._defined(binding):
-                last[var] = position
-            value = getattr(binding, "value", None)
-            for used in used_vars(value) if isinstance(value, ir.Node) else []:
-                last.update(dict.fromkeys(self._roots(used), position))
-        return last
-
-    def _place(self, var: ir.GraphVar) -> None:
-        info = var.info
-        if not isinstance(info, ir.TensorInfo) or info.shape is None:
-            return
-        size = self.analyzer.simplify(byte_size(info))
-        self.plan.unshared = self.plan.unshared + size
-        chosen = self._reusable(size)
-        if chosen is None:
-            self.plan.storages.append(ArenaBlock(size, holds=[]))
-            chosen = len(self.plan.storages) - 1
-        self.plan.storages[chosen].holds.append(var.name)
-        self.plan.place[var] = chosen
-
-    def _reusable(self, size: ir.Expr) -> int | None:
-        """A free block proved large enough, of equal size if possible; else one to enlarge."""
-        for index in self.free:
-            if self.analyzer.prove_equal(self.plan.storages[index].size, size):
-                self.free.remove(index)
-                return index
-        for index in self.free:
-            if self.analyzer.prove(self.plan.storages[index].size >= size):
-                self.free.remove(index)
-                return index
-        for index in self.free:  # enlarge one that is smaller for every value of the symbols
-            if self.analyzer.prove(self.plan.storages[index].size <= size):
-                self.plan.storages[index].size = size
-                self.free.remove(index)
-                return index
-        return None
-
-    def _lay_out(self) -> None:
-        offset: ir.Expr = ir.const(0, "int64")
-        for storage in self.plan.storages:
-            storage.offset = offset
-            offset = self.analyzer.simplify(offset + storage.size)
-        self.plan.total = offset
-        self.plan.unshared = self.analyzer.simplify(self.plan.unshared)
+    upper_bound: int | None
 
 
 def plan_memory(function: ir.GraphFunction, module: ir.IRModule) -> ArenaPlan:
     """Plan the storage of one graph function."""
-    return _Planner(function, module).run()
+    live, order = live_ranges(function, module), SizeOrder(function)
+    workspaces = _workspaces(function, module, live)
+    sized = [v for v in live.first if _has_size(v)]
+    items = {
+        v: Item(
+            order.of(byte_size(v.tensor_info)),
+            order.of(exact_bytes(v.tensor_info)),
+            live.first[v],
+            live.last[v],
+            ALIGNMENT if v in workspaces else _element_bytes(v),
+        )
+        for v in sized
+    }
+    sizes = {v: item.exact for v, item in items.items() if v not in workspaces}
+    found = in_place_calls(function, module, live, sizes)
+    groups: dict[ir.GraphVar, list[ir.GraphVar]] = {}
+    for v in sized:
+        groups.setdefault(found.place_of(v), []).append(v)
+    spans = {first: _together([items[v] for v in group]) for first, group in groups.items()}
+    regions: dict[Region, ir.GraphVar] = {}
+    place: dict[ir.GraphVar, Place] = {}
+    for first, group in groups.items():
+        if group[-1] in live.results:  # what it overwrites is in its memory, too
+            region = Region(spans[first].exact, spans[first].first, spans[first].align)
+            regions[region] = group[-1]
+            place.update((v, Place(order.expr(order.zero), group[-1])) for v in group[:-1])
+    inner = [first for first, group in groups.items() if group[-1] not in live.results]
+    packing = pack([spans[first] for first in inner], list(regions), order)
+    for first, p in zip(inner, packing.placements, strict=True):
+        where = Place(order.expr(p.offset), None if p.region is None else regions[p.region])
+        place.update((v, where) for v in groups[first])
+    unshared = order.zero
+    for v in (v for v in sized if v not in live.results):
+        unshared = order.add(unshared, items[v].size)
+    return ArenaPlan(
+        **msgspec.structs.asdict(live),
+        place=place,
+        values=_listed(sized, place, live),
+        over=found.over,
+        in_place=found.kernels,
+        total=order.expr(packing.total),
+        unshared=order.expr(unshared),
+        upper_bound=order.upper_bound(packing.total),
+    )
+
+
+def _together(items: Sequence[Item]) -> Item:
+    """The memory of values that are computed one over the other, in order."""
+    return msgspec.structs.replace(items[0], last=items[-1].last)
+
+
+def _workspaces(
+    function: ir.GraphFunction, module: ir.IRModule, live: Liveness
+) -> set[ir.GraphVar]:
+    """The values that are temporary memory of kernels."""
+    result: set[ir.GraphVar] = set()
+    for binding in function.bindings:
+        name = tir_callee(binding.value) if isinstance(binding, ir.VarBinding) else None
+        count = 0 if name is None else int(module[name].attrs.get(WORKSPACES, 0))
+        if count:
+            result.update(list(defined_values(live, binding))[-count:])
+    return result
+
+
+def _element_bytes(value: ir.GraphVar) -> int:
+    dtype = value.tensor_info.dtype
+    return 1 if dtype is None else dtype.nbytes
+
+
+def _has_size(value: ir.GraphVar) -> bool:
+    return isinstance(value.info, ir.TensorInfo) and value.info.shape is not None
+
+
+def _listed(
+    values: Sequence[ir.GraphVar], place: dict[ir.GraphVar, Place], live: Liveness
+) -> tuple[PlannedValue, ...]:
+    own = ir.const(0, "int64")
+    return tuple(
+        PlannedValue(
+            v.name,
+            exact_bytes(v.tensor_info),
+            place.get(v) or Place(own, v),
+            live.first[v],
+            live.last[v],
+            v in live.results,
+        )
+        for v in values
+    )

@@ -60,7 +60,7 @@ from blockwright import ir
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.functions.call_graph import callees
-from blockwright.passes.host.plan_memory import plan_memory
+from blockwright.passes.host.liveness import live_ranges
 from blockwright.passes.host.signature import leaves
 from blockwright.passes.legalize import ProgramTable, with_scalar_symbols
 from blockwright.passes.rewrite import (
@@ -183,7 +183,7 @@ class _Protector:
         self, function: ir.GraphFunction, module: ir.IRModule, public: bool, table: ProgramTable
     ) -> None:
         self.function, self.public, self.table = function, public, table
-        self.plan = plan_memory(function, module)
+        self.plan = live_ranges(function, module)
         self.later = self._later_uses()
         self.renamed = _Rename()
 

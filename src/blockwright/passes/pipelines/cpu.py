@@ -39,6 +39,7 @@ PIPELINE = Pipeline((
     ("CrossLevelTensorProgramWorkspaceLift", passes(
         "hoist_weight_prepack.hoist_weight_prepack",
         "fold_constants.fold_constants as fold_packing",
+        "lift_workspaces.lift_workspaces",
     )),
     # The memory plan depends only on the final graph: `lower_host` computes it for its functions.
     ("DynShapeAwareMemoryPlanning", passes(

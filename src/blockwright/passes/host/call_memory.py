@@ -1,0 +1,106 @@
+"""The memory that a call of a compiled graph function takes: an expression, and its upper bound.
+
+arena + results + max over calls of kernels(scratch of the call + scratch of a task)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.codegen.llvm.scratch_plan import scratch_of
+from blockwright.graph.calling_convention import calling_convention
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
+from blockwright.passes.host.instrument_host import host_calls
+from blockwright.passes.host.size_order import exact_bytes
+
+
+class CallMemory(msgspec.Struct, frozen=True, eq=False):
+    """Bytes of a call, as expressions over the symbols of the host program.
+
+    Attributes:
+        peak: with one thread; task: what each further thread adds, at most.
+        upper_bound: a number that the peak never exceeds; None if a symbol has no upper bound.
+    """
+
+    peak: ir.Expr
+    task: ir.Expr
+    upper_bound: int | None
+
+
+def call_memory(name: str, lowered: ir.IRModule, compiled: ir.IRModule) -> CallMemory:
+    """The memory of a call of a host program.
+
+    Recursive calls are counted once.
+
+    Arguments: `compiled` holds the programs of `lowered` in the form that is compiled.
+    """
+    host: ir.PrimFunc = lowered[name]
+    analyzer = _analyzer(host)
+    scratch, task = _Needs(lowered, compiled).of(name)
+    results: ir.Expr = ir.const(0, "int64")
+    for buffer in host.outputs:
+        results = results + exact_bytes(ir.TensorInfo(buffer.shape, buffer.dtype))
+    peak = analyzer.simplify(results + scratch)
+    symbols = {v.name for v in ir.free_vars(peak)}
+    bounded = symbols <= host.attrs.get(UPPER_BOUND, {}).keys()
+    bound = analyzer.const_bounds(peak)[1] if bounded else None
+    return CallMemory(peak, analyzer.simplify(task), bound)
+
+
+class _Needs:
+    """Scratch memory of programs with all that they call: the peak, and that of a task."""
+
+    def __init__(self, lowered: ir.IRModule, compiled: ir.IRModule) -> None:
+        self.lowered, self.compiled = lowered, compiled
+        self.known: dict[str, tuple[ir.Expr, ir.Expr]] = {}
+
+    def of(self, name: str) -> tuple[ir.Expr, ir.Expr]:
+        if name not in self.known:
+            zero = ir.const(0, "int64")
+            self.known[name] = (zero, zero)  # for recursive calls
+            self.known[name] = self._of(self.lowered[name], self.compiled[name])
+        return self.known[name]
+
+    def _of(self, func: ir.PrimFunc, compiled: ir.PrimFunc) -> tuple[ir.Expr, ir.Expr]:
+        analyzer, own = _analyzer(func), scratch_of(compiled, set(_numbers(compiled)))
+        inner: dict[ir.Expr, None] = {analyzer.simplify(own.task): None}
+        tasks = dict(inner)
+        for call in host_calls(func):
+            callee = call.args[0].value if isinstance(call.args[0], ir.StringImm) else ""
+            if call.op != "call_global" or not isinstance(self.lowered[callee], ir.PrimFunc):
+                continue
+            formal = _numbers(self.lowered[callee])
+            given = dict(zip(formal, call.args[len(call.args) - len(formal) :], strict=True))
+            peak, task = (analyzer.simplify(ir.substitute(e, given)) for e in self.of(callee))
+            inner[peak] = tasks[task] = None
+        return own.shared + _largest(inner, analyzer), _largest(tasks, analyzer)
+
+
+def _numbers(func: ir.PrimFunc) -> tuple[ir.Var, ...]:
+    convention = calling_convention(func)
+    return (*convention.scalars, *convention.symbols)
+
+
+def _largest(sizes: Mapping[ir.Expr, None], analyzer: Analyzer) -> ir.Expr:
+    """The maximum of sizes, without those proved to be at most another one."""
+    kept: list[ir.Expr] = [ir.const(0, "int64")]
+    for size in sizes:
+        if not any(analyzer.prove(ir.compare(ir.LE, size, other)) for other in kept):
+            kept = [k for k in kept if not analyzer.prove(ir.compare(ir.LE, k, size))] + [size]
+    result = kept[0]
+    for size in kept[1:]:
+        result = ir.maximum(result, size)
+    return result
+
+
+def _analyzer(host: ir.PrimFunc) -> Analyzer:
+    lower, upper = host.attrs.get(LOWER_BOUND, {}), host.attrs.get(UPPER_BOUND, {})
+    analyzer = Analyzer()
+    for buffer in host.buffers:
+        for var in (v for dim in buffer.shape for v in ir.free_vars(dim)):
+            analyzer.bind_bounds(var, lower.get(var.name, 0), upper.get(var.name))
+    return analyzer
