@@ -1,5 +1,7 @@
 """Graph passes, one file each, and the pipelines that name them."""
 
+from blockwright.passes.check_passes import CheckPasses
+from blockwright.passes.compare_passes import ComparePasses
 from blockwright.passes.context import (
     Pass,
     PassContext,
@@ -13,6 +15,8 @@ from blockwright.passes.instrument import Instrument
 from blockwright.passes.pipeline import Pipeline
 
 __all__ = [
+    "CheckPasses",
+    "ComparePasses",
     "Instrument",
     "Pass",
     "PassContext",

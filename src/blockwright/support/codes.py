@@ -250,6 +250,7 @@ CODES: dict[str, str] = {
     "BW645": "Strategy or offer failed with an internal error; another one was used.",
     "BW646": "Pass returned something other than a module or function.",
     "BW647": "Pass left an invalid module.",
+    "BW648": "Pass changed what a module computes.",
     "BW650": "Unknown target.",
     "BW651": "Unknown feature of the architecture.",
     "BW652": "Thread count of a target is less than 1.",
