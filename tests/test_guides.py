@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import runpy
+import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.intrin import TensorIntrin
+from blockwright.passes.library import LIBRARIES
 from blockwright.strategies import STRATEGIES
 from blockwright.target import target
 
@@ -67,7 +70,7 @@ def test_graph_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 @contextmanager
 def without_registered() -> Generator[None, None, None]:
     """What is registered from outside meanwhile is gone afterwards."""
-    strategies, named = list(STRATEGIES), (target._registered, TensorIntrin._known)
+    strategies, named = list(STRATEGIES), (target._registered, TensorIntrin._known, LIBRARIES)
     before = [dict(known) for known in named]
     try:
         yield
@@ -84,6 +87,23 @@ def test_a_new_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         printed = run_page("new-target.md", tmp_path, capsys)
     assert "error[BW237]" in printed  # 16 accumulator tiles; there is room for 8
     assert "error[BW230]" in printed  # a target without the unit
+
+
+def has_openblas() -> bool:
+    try:
+        return bool(metadata.distribution("scipy-openblas32"))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the page compiles a C file: needs cc")
+@pytest.mark.skipif(not has_openblas(), reason="needs pip install blockwright[openblas]")
+def test_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with without_registered():
+        printed = run_page("libraries.md", tmp_path, capsys)
+    assert "# lv = linear(x, w, b): openblas.linear_bias" in printed
+    assert 'R.call_dps_library("openblas.gemm", (x, w)' in printed
+    assert "mean of x: 0.5" in printed
 
 
 def test_overlapping_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import msgspec
 import numpy as np
 
 from blockwright import ir
@@ -25,8 +26,11 @@ from blockwright.build.steps import warm_up
 from blockwright.ir.fields import field_problems
 from blockwright.ops.table import OPERATORS
 from blockwright.passes import Instrument, PassContext, Pipeline, default_pipeline
+from blockwright.passes.library.library_programs import SHARED_LIBRARIES
+from blockwright.passes.library.registry import known_names
 from blockwright.runtime import constants
 from blockwright.runtime.refused import require_storage
+from blockwright.runtime.shared_libraries import SharedLibrary, open_libraries
 from blockwright.strategies import STRATEGIES, apply_strategies
 from blockwright.support import ImporterError, OptionError, ValidationError
 from blockwright.support.former_names import FORMER_OPTIONS, FORMER_STRATEGIES, FORMER_SWITCHES
@@ -46,6 +50,7 @@ OPTIONS = (
     "disabled_implementations",
     "disabled_strategies",
     "instruments",
+    "libraries",
     "log_queries",
     "pipeline",
     "sanitize",
@@ -84,13 +89,16 @@ def compile(
             (names of implementations of operators that are not chosen, such as "winograd"),
             `pipeline` (a `bw.Pipeline` in place of `bw.default_pipeline(target)`), `instruments`
             (observers of the passes, see `bw.Instrument`; a function is called after every pass
-            with name, before, after), `log_queries` (True: record every arithmetic query of the
+            with name, before, after), `libraries` (names of libraries that compute parts of the
+            graph, such as "openblas", or of single patterns, such as "openblas.linear"; see
+            docs/libraries.md), `log_queries` (True: record every arithmetic query of the
             compilation that was not proved in `context.queries`), `sanitize` (checks in the
             compiled code, as for `bw.build`). If BLOCKWRIGHT_DUMP_DIR is set, the module after
             every pass is written to that directory.
 
     Raises:
         ImporterError: unsupported operators, all listed in one error.
+        ArtefactError: BW808, BW809 a library is not installed, or has another version.
         OptionError: BW901 unknown effort, BW902 unsupported kind of model, BW908 a torch module
             without a sequence of example inputs, BW926 solvers not installed, BW927 invalid
             `verify`, BW928 unknown option, strategy or implementation, BW931 malformed pipeline.
@@ -164,6 +172,7 @@ def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
 def _check_options(settings: dict[str, Any]) -> None:
     """Raise OptionError BW928 for unknown options or strategies, and for invalid values."""
     _check_names("option", settings, OPTIONS)
+    _check_disabled(settings, "library or pattern", "libraries", known_names())
     implementations = {each.name for row in OPERATORS.values() for each in row.implementations}
     _check_disabled(settings, "strategy", "disabled_strategies", [s.name for s in STRATEGIES])
     _check_disabled(settings, "implementation", "disabled_implementations", sorted(implementations))
@@ -240,6 +249,9 @@ def _compile(
                 help="keep the pass lower_host; to stop before it, call the pipeline: "
                 "pipeline.until(name)(bw.import_model(model))",
             )
+        if machine.is_host:
+            needed = lowered.attrs.get(SHARED_LIBRARIES, ())
+            open_libraries(msgspec.convert(needed, list[SharedLibrary]))
         started = time.perf_counter()
         proofs = schedules.prove(context, verify == "prove") if verify else None
         context.timings["verify"] = time.perf_counter() - started

@@ -15,6 +15,7 @@ from blockwright.passes.host.call_memory import call_memory
 from blockwright.passes.host.plan_memory import ArenaPlan, PlannedValue
 from blockwright.passes.host.signature import HostResults
 from blockwright.passes.host.size_text import size_text
+from blockwright.passes.library.library_programs import SHARED_LIBRARIES
 from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter
 
 
@@ -35,7 +36,9 @@ def describe(
     main = "main" if "main" in names else names[0] if len(names) == 1 else ""
     target = context.target
     features = tuple(sorted(target.feature_set))
-    return Metadata(__version__, target.triple, target.cpu, features, functions, main)
+    shared: Sequence[dict[str, Any]] = lowered.attrs.get(SHARED_LIBRARIES, ())
+    extra: dict[str, Any] = {"libraries": list(shared)} if shared else {}
+    return Metadata(__version__, target.triple, target.cpu, features, functions, main, extra)
 
 
 def entry_names(module: ir.IRModule) -> tuple[str, ...]:

@@ -17,11 +17,12 @@ from blockwright.arith import simplify
 from blockwright.build import Module, build
 from blockwright.cost import estimate
 from blockwright.graph.calling_convention import calling_convention
-from blockwright.ir.attributes import IS_SCHEDULED
+from blockwright.ir.attributes import IS_LIBRARY, IS_SCHEDULED
 from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
 from blockwright.passes.host.instrument_host import host_calls, instrument_host
 from blockwright.passes.host.size_text import size_text
+from blockwright.passes.library.python_functions import PYTHON_FUNCTIONS
 from blockwright.passes.report import PassReport
 from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
@@ -38,13 +39,14 @@ from blockwright.runtime.profile import (
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.runtime.threads import num_threads
-from blockwright.support import ArgumentError, OptionError
+from blockwright.support import ArgumentError, ArtefactError, OptionError
 from blockwright.support.kinds import require_kind
 from blockwright.support.suggest import choices
 
 # Stage name of `show` → pass whose output it shows.
 SHOWN = {
     "graph": "graph",
+    "libraries": "lower_to_libraries",
     "layout": "channels_last",
     "programs": "fuse_tir",
     "schedule": "schedule_programs",
@@ -214,6 +216,8 @@ class CompiledEntry(EntryPoint):
         plain = [f for f in earlier if isinstance(f, ir.PrimFunc) and not f.attrs.get(IS_SCHEDULED)]
         work = work_of(plain[-1] if plain else func, sizes)
         operators = tuple(str(func.attrs.get("op", "copy")).split("+"))
+        if func.attrs.get(IS_LIBRARY):
+            return KernelCall(name, operators, 0, 0)  # nothing is known of what it does
         numbers = {var.name: ir.const_int(value) or 0 for var, value in sizes.items()}
         expected = estimate(func, self._compiled.context.target, numbers)
         return KernelCall(
@@ -253,9 +257,12 @@ class CompiledModel(Executable):
         return CompiledEntry(self.metadata, signature, compilation)
 
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
-        """Return a stage as text: graph, layout, programs, schedule, packed, host, lowered, llvm
-        or asm; passes for what each pass did, or the name of a pass for the program after it.
+        """Return a stage as text: graph, libraries, layout, programs, schedule, packed, host,
+        lowered, llvm or asm; passes for what each pass did, or the name of a pass for the program
+        after it.
 
+        "libraries" shows which values the libraries of the option `libraries` compute, why others
+        are compiled, and the graph with the calls.
         "layout" shows the decision for each region and the graph with its layout changes.
         "programs" shows the implementations chosen for operators and the fused programs. "schedule"
         shows for each kernel its strategy, why earlier strategies did not apply, the trace as
@@ -324,7 +331,15 @@ class CompiledModel(Executable):
         `bw.load` loads it in a base install. If the name ends in `.so`, `tvm_ffi.load_module` loads
         it without Blockwright.
 
-        Raises: ArtefactError (BW805) if the file cannot be written; no partial file remains.
+        Raises: ArtefactError: BW805 if the file cannot be written (no partial file remains), BW810
+            if the model calls Python functions.
         """
         require_path(path, 'write model.save("model.bwx")')
+        called = self.lowered.attrs.get(PYTHON_FUNCTIONS, ())
+        if called:
+            raise ArtefactError(
+                f"the model calls Python functions: {', '.join(called)}",
+                code="BW810",
+                help="an artefact holds native code only; use operators, or a library function",
+            )
         return self.library.save(path, self.metadata)

@@ -6,6 +6,7 @@ int64 `Var`s and expressions that tensor programs use, so both levels share one 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -137,9 +138,13 @@ class GlobalVar(GraphExpr, frozen=True, eq=False):
 
 
 class ExternFunc(GraphExpr, frozen=True, eq=False):
-    """A function outside the module, by its registered name."""
+    """A function outside the module, by its registered name.
+
+    `function` is a Python function that is called in its place, for debugging.
+    """
 
     name: str
+    function: Callable[..., Any] | None = None
 
 
 class OpRef(GraphExpr, frozen=True, eq=False):
@@ -155,7 +160,8 @@ class GraphCall(GraphExpr, frozen=True, eq=False):
         call_tir: (GlobalVar, TupleExpr args[, ShapeExpr of symbolic arguments]); the result
             annotation is in `out_info`.
         call_tir_inplace: the same, attrs["inplace_indices"]: argument index per output (-1: fresh).
-        call_dps_library: (ExternFunc, TupleExpr args), scalar attributes in `attrs`, `out_info`.
+        call_dps_library: (ExternFunc, TupleExpr args), scalar attributes in `attrs`, `out_info`;
+            the function of a library, a packed function or a Python function.
         call_packed / call_pure_packed: (ExternFunc, args…), `out_info`.
         shape_of, tensor_to_shape, invoke_closure: as named.
 

@@ -32,7 +32,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.codegen.abi.entry import ENTRY_TICKS
-from blockwright.ir.attributes import IS_HOST, IS_VIEW
+from blockwright.ir.attributes import IS_HOST, IS_LIBRARY, IS_VIEW
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.strategies.match.blocks import (
     CONSTANT_PARAMS,
@@ -41,7 +41,7 @@ from blockwright.strategies.match.blocks import (
 )
 
 MARKS = frozenset({
-    "compute_pattern", "op", "primitive", IS_HOST, IS_VIEW,
+    "compute_pattern", "op", "primitive", IS_HOST, IS_LIBRARY, IS_VIEW,
     OUTSIDE_PRIVATE_CACHE_PARAMS, UNCACHED_PARAMS, CONSTANT_PARAMS, ENTRY_TICKS,
 })  # fmt: skip
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from blockwright.runtime.artefact import ExportedFunction, Metadata, load_artefact
+import msgspec
+
+from blockwright.runtime.artefact import (
+    ExportedFunction,
+    Metadata,
+    load_artefact,
+    read_metadata,
+)
 from blockwright.runtime.entry_point import EntryPoint
 from blockwright.runtime.library import Library
 from blockwright.runtime.memory_plan import MemoryPlan
 from blockwright.runtime.profile import Profile
 from blockwright.runtime.roofline import Roofline
+from blockwright.runtime.shared_libraries import SharedLibrary, open_libraries
 from blockwright.support import ArgumentError
 from blockwright.support.uncopied import Uncopied
 
@@ -110,10 +118,19 @@ class Executable(Uncopied):
         return sum(entry.copies for entry in self._entries.values())
 
 
-def load(path: str | os.PathLike[str]) -> Executable:
+def load(path: str | os.PathLike[str], *, libraries: Mapping[str, str] | None = None) -> Executable:
     """Load a saved artefact. Needs the base install only; imports no compiler.
 
-    Raises: ArtefactError (BW80x) when the file is damaged, newer, or for another processor.
+    Shared libraries that the code calls are opened first: their names and versions are in the
+    artefact's metadata. A process holds one copy of each.
+
+    Arguments: `libraries` maps the name of a library to its file, where it is not the usual one.
+    Raises: ArtefactError (BW80x) when the file is damaged, newer, or for another processor, or when
+    a library that it calls is missing (BW808) or has another version (BW809).
     """
+    metadata = read_metadata(path)
+    if "libraries" in metadata.extra:
+        shared = msgspec.convert(metadata.extra["libraries"], list[SharedLibrary])
+        open_libraries(shared, libraries)
     artefact = load_artefact(path)
     return Executable(artefact.library, artefact.metadata)

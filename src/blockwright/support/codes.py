@@ -200,6 +200,7 @@ CODES: dict[str, str] = {
     "BW421": "Replacement of a graph value that does not have its annotation.",
     "BW422": "Malformed graph pattern, or a capture that a match does not have.",
     "BW423": "Function value that would have to exist at run time.",
+    "BW424": "Call of a library function that does not take these arguments.",
     # --------------------------------------------------------------------------------- front ends
     "BW500": "Model cannot be imported (no more specific code).",
     "BW501": "Unsupported operators.",
@@ -293,6 +294,8 @@ CODES: dict[str, str] = {
     "BW721": "The compiled model has no function of that name, or no main function.",
     "BW722": "Memory for a result that is a parameter updated in place.",
     "BW723": "A recursive function calls itself too deep.",
+    "BW724": "Shared library that the compiled code calls is not loaded.",
+    "BW725": "Function of a shared library failed.",
     "BW750": "Interpreter stopped (no more specific code).",
     "BW751": "Interpreter: access out of bounds.",
     "BW752": "Interpreter: read of an uninitialized element.",
@@ -323,6 +326,9 @@ CODES: dict[str, str] = {
     "BW805": "Artefact or library cannot be read or written.",
     "BW806": "System loader rejected the library.",
     "BW807": "Artefact whose code does not count its memory.",
+    "BW808": "Library that the compiled code calls is not installed, or lacks a function.",
+    "BW809": "Library that the compiled code calls has another version.",
+    "BW810": "Module that calls Python functions cannot be saved.",
     # ------------------------------------------------------------------------------------ options
     "BW900": "Invalid option (no more specific code).",
     "BW901": "Unknown effort level.",
@@ -354,5 +360,6 @@ CODES: dict[str, str] = {
     "BW929": "Compiled code cannot be pickled or copied.",
     "BW930": "Unknown pass or stage of a pipeline.",
     "BW931": "Malformed pipeline: not a pass, or a name that is missing or taken.",
+    "BW932": "Library or library pattern whose name is taken or malformed.",
 }
 """Title by code, in ascending order of codes."""

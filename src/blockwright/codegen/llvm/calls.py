@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from blockwright.codegen.link.elf_dynamic import DEFAULT_IMPORTS
-from blockwright.codegen.llvm import access, atomics, integers, mathlib, packed, types
+from blockwright.codegen.llvm import (
+    access,
+    atomics,
+    integers,
+    mathlib,
+    packed,
+    shared_library,
+    types,
+)
 from blockwright.codegen.llvm.real import Real
 from blockwright.codegen.llvm.values import Value, element_of, int_const, lanes_of, suffix, vector
 from blockwright.intrin.hardware import PRODUCTS, Form
@@ -350,6 +358,9 @@ def _text(expr: Expr) -> str:
 
 def _call_extern(c: ExprEmitter, expr: Call) -> Value:
     name, *rest = expr.args
+    library, colon, symbol = _text(name).partition(":")
+    if colon:
+        return shared_library.call(c, library, symbol, rest, expr.dtype)
     if _text(name) not in DEFAULT_IMPORTS and not _text(name).startswith(_RUNTIME_PREFIX):
         raise BuildError(
             f"{expr.op} calls {_text(name)!r}, which is not a function that libraries are linked "

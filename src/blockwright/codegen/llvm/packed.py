@@ -91,7 +91,7 @@ def _pack(c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value]) -> None:
 def _tensor_object(c: ExprEmitter, place: Expr, objects: list[Value]) -> Value:
     """A tensor object that views a buffer; if that fails, earlier objects are released."""
     e = c.e
-    view, rank = _tensor_view(c, place)
+    view, rank = tensor_view(c, place)
     out = e.stack(8, 8)
     status = view_object.call(e, view, rank, out)
     failed = e.compare("ne", status, int_const(0, "i32"))
@@ -104,7 +104,7 @@ def _tensor_object(c: ExprEmitter, place: Expr, objects: list[Value]) -> Value:
     return created
 
 
-def _tensor_view(c: ExprEmitter, place: Expr) -> tuple[Value, int]:
+def tensor_view(c: ExprEmitter, place: Expr) -> tuple[Value, int]:
     """A DLTensor on the stack that views a buffer, and its rank."""
     if not isinstance(place, BufferLoad):
         raise BuildError(

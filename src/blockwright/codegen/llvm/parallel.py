@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockwright.codegen.llvm import integers, nontemporal, types
+from blockwright.codegen.llvm import integers, nontemporal, shared_library, types
 from blockwright.codegen.llvm.context import FunctionContext, Memory
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.function_attributes import function_attributes
@@ -129,6 +129,7 @@ def _emit_call(
     outer: StmtEmitter, loop: For, name: str, variables: list[Var], buffers: list[Buffer]
 ) -> None:
     e, context = outer.e, outer.context
+    shared_library.resolve(outer.expressions, loop.body)
     slots = _slots(variables, buffers)
     record = e.stack(max(slots[-1][1], 8), 16)
     values = [context.buffers[b].pointer for b in buffers]

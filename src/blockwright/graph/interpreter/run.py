@@ -10,7 +10,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.graph.check_annotations import Deduced
-from blockwright.graph.interpreter.foreign import called_foreign, find_foreign
+from blockwright.graph.interpreter.foreign import Foreign, called_foreign, find_foreign
 from blockwright.graph.interpreter.operators import evaluated_attributes, operator_result
 from blockwright.graph.interpreter.programs import run_library, run_program
 from blockwright.graph.interpreter.symbols import Symbols, new_symbols
@@ -402,7 +402,10 @@ class Interpreter:
         assert isinstance(function, ir.ExternFunc)
         args = self.value(call.args[1], frame)
         attrs = evaluated_attributes(call.attrs, frame.symbols)
-        found = find_foreign(function.name, self.options.packed)
+        if function.function is not None:
+            found = Foreign(function.function, False)
+        else:
+            found = find_foreign(function.name, self.options.packed)
         return run_library(found, args, attrs, call, frame.symbols)
 
 

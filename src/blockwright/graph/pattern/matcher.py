@@ -59,6 +59,11 @@ class Match:
         self._index, self._state = index, state
         self.root, self.calls, self.dims = root, state.calls, dict(state.dims)
 
+    @property
+    def text(self) -> str:
+        """The matched value, `y = matmul(x, w)`."""
+        return self._index.described(self.root)
+
     def __contains__(self, key: str | Pattern) -> bool:
         return key in self._state.names if isinstance(key, str) else key in self._state.values
 

@@ -274,7 +274,9 @@ class ScriptPrinter(InfoPrinter):
         return f"{target}({self._arguments(node, args)})"
 
     def _callee(self, node: G.GraphExpr) -> str:
-        return quote(node.name) if isinstance(node, G.ExternFunc) else self.graph(node)
+        if isinstance(node, G.ExternFunc):  # a Python function prints as the name it has in Python
+            return quote(node.name) if node.function is None else node.name
+        return self.graph(node)
 
     def _arguments(self, node: G.GraphCall, args: tuple[G.GraphExpr, ...]) -> str:
         parts = [self.graph(a) for a in args]

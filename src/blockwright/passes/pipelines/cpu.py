@@ -10,9 +10,10 @@ from blockwright.passes.context import passes
 from blockwright.passes.pipeline import Pipeline
 
 PIPELINE = Pipeline((
-    ("PartialLibraryLowering", ()),
+    ("PartialLibraryLowering", passes(
+        "check_graphs.check_graphs", "library.lower_to_libraries.lower_to_libraries",
+    )),
     ("LowerOperatorToTensorProgram", passes(
-        "check_graphs.check_graphs",
         "functions.inline_functions.inline_functions",
         "functions.outline_branches.outline_branches",
         "normalize.normalize",
@@ -43,7 +44,10 @@ PIPELINE = Pipeline((
     )),
     # The memory plan depends only on the final graph: `lower_host` computes it for its functions.
     ("DynShapeAwareMemoryPlanning", passes(
-        "host.protect_updates.protect_updates", "host.lower_host.lower_host",
+        "library.python_functions.python_functions",
+        "library.library_programs.library_programs",
+        "host.protect_updates.protect_updates",
+        "host.lower_host.lower_host",
     )),
     ("CUDAGraphOffloading", ()),
     ("BuildRunnableModule", ()),

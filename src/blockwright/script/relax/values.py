@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -203,7 +204,12 @@ def call_tir_inplace(
 
 
 def call_dps_library(func: Any, args: Any, out_sinfo: Any = None, **attrs: Any) -> GraphCall:
-    """Call a registered library function that writes to preallocated outputs."""
+    """Call an external function that writes to preallocated outputs.
+
+    Arguments: `func` is the name "library.function" for a registered library, the name of a packed
+        function, or, for debugging, a Python function: it gets NumPy arrays, the results last, then
+        the values of `attrs`.
+    """
     infos = _infos(out_sinfo)
     if not infos:
         raise ScriptError("R.call_dps_library needs out_sinfo", code="BW106")
@@ -213,6 +219,14 @@ def call_dps_library(func: Any, args: Any, out_sinfo: Any = None, **attrs: Any) 
 
 
 def _extern(func: Any) -> GraphExpr:
+    if isinstance(func, FunctionType):
+        if not func.__name__.isidentifier():
+            raise ScriptError(
+                "a Python function that a graph calls needs a name",
+                code="BW107",
+                help="define it with def",
+            )
+        return ir.ExternFunc(func.__name__, func)
     return ir.ExternFunc(func) if isinstance(func, str) else as_graph(func)
 
 
