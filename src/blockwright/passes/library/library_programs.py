@@ -1,9 +1,16 @@
 """LibraryPrograms: give every call of a library function its tensor program of C calls.
 
-Before:  y = R.call_dps_library("openblas.gemm", (x, w), out_sinfo=R.Tensor((n, 16)), alpha=1.0)
-After:   y = R.call_tir(cls.openblas_gemm, (x, w), out_sinfo=R.Tensor((n, 16)))
+`R.call_dps_library("openblas.gemm", (x, w), …, alpha=1.0)` becomes
+`R.call_tir(cls.openblas_gemm, (x, w), …)`; the module gets that program, and the attribute
+"shared_libraries". Calls of names that no library has are left: they are packed functions, looked
+up at run time.
 
-Calls of names that no library has are left: they are packed functions, looked up at run time.
+Before::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        y = R.call_dps_library("my.function", (x,), out_sinfo=R.Tensor((4,), "float32"))
+        return y
 """
 
 from __future__ import annotations

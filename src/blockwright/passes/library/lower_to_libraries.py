@@ -1,8 +1,15 @@
 """PartialLibraryLowering: calls of libraries in place of parts of the graph, where asked for.
 
-Before:  y = R.linear(x, w, b)                          # options={"libraries": ["openblas"]}
-After:   gemm = R.call_dps_library("openblas.gemm", (x, w), out_sinfo=…, alpha=1.0, …)
-         y = R.add(gemm, b)
+With `options={"libraries": ["openblas"]}`, `y = R.linear(x, w, b)` becomes
+`gemm = R.call_dps_library("openblas.gemm", (x, w), …)` and `y = R.add(gemm, b)`. Without the
+option, every program stays as it is.
+
+Before::
+
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32"), w: R.Tensor((8, 2), "float32")):
+        y = R.matmul(x, w)
+        return y
 
 The patterns of a library are tried in order at each value, from the last to the first. Everything
 else is compiled.

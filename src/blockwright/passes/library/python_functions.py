@@ -1,7 +1,14 @@
 """PythonFunctions: register the Python functions that a graph calls, for debugging.
 
-Before:  y = R.call_dps_library(show, (x,), out_sinfo=…)            # def show(x, y): …
-After:   y = R.call_dps_library("blockwright.python.0.show", (x,), out_sinfo=…)
+For `def show(x, y): …`, `R.call_dps_library(show, (x,), …)` becomes
+`R.call_dps_library("blockwright.python.0.show", (x,), …)`. Calls by name stay as they are.
+
+Before::
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        y = R.call_dps_library("show", (x,), out_sinfo=R.Tensor((4,), "float32"))
+        return y
 
 The functions live in this process only, so such a model cannot be saved.
 """
