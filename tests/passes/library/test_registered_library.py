@@ -70,7 +70,7 @@ def write_library(path: Path, version: str) -> None:
     text = SOURCE.format(triple=target.triple, version=version)
     cpu = llvm.cpu_name(target)
     image = llvm.compile_object(text, target.triple, cpu, target.features, "O2", "scaler")
-    options = LinkOptions(exports=("scale", "version"))
+    options = LinkOptions(exports=("scale", "version"), needed=("libc.so.6",))
     path.write_bytes(link([("scaler", image)], options).tobytes())
 
 
