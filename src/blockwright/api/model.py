@@ -324,6 +324,13 @@ class CompiledModel(Executable):
             raise OptionError(f"no kernel {kernel!r}", code="BW905", help=f"kernels: {known}")
         return "\n".join(parts)
 
+    def estimate(self, *inputs: Any) -> float:
+        """Predict the time in seconds of a call of the main function; see
+        `CompiledEntry.estimate`."""
+        entry = self.main
+        assert isinstance(entry, CompiledEntry)
+        return entry.estimate(*inputs)
+
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the artefact, one shared library with code, weights and metadata, and return its
         size in bytes.
