@@ -122,6 +122,27 @@ class TestCalls:
 """)
         assert caught.value.code == "BW423"
 
+    def test_annotations_of_inlined_values_have_the_symbols_of_the_caller(self) -> None:
+        exe = compiled("""
+    @R.function
+    def main(x: R.Tensor(("n", 4), "int32")):
+        y = cls.f(x)
+        return y
+
+    @R.function(private=True)
+    def f(a: R.Tensor(("p", "q"), "int32")):
+        p, q = T.int64(), T.int64()
+        u = cls.g(a)
+        v: R.Tensor((p, q), "int32") = u[1]
+        return v
+
+    @R.function(private=True)
+    def g(a: R.Tensor(("p", "q"), "int32")):
+        return (a, R.add(a, a))
+""")
+        x = np.arange(12, dtype="i4").reshape(3, 4)
+        np.testing.assert_array_equal(exe(x), 2 * x)
+
 
 class TestBranches:
     def test_a_branch_runs_only_if_it_is_chosen(self) -> None:
@@ -160,6 +181,25 @@ class TestBranches:
 """)
         x = floats(3)
         close(exe(x, outer, inner), (-2 * x if inner else -x) if outer else x)
+
+    def test_sizes_that_no_captured_value_has_alone_are_passed(self) -> None:
+        exe = compiled("""
+    @R.function
+    def main(x: R.Tensor(("n", 4), "int32"), c: R.Tensor((), "bool")):
+        n = T.int64()
+        v = R.concat((x, x), axis=0)
+        if c:
+            z = R.negative(v)
+            w: R.Tensor((n * 2, 4), "int32") = R.negative(z)
+            y = R.add(w, v)
+        else:
+            y = R.negative(v)
+        return y
+""")
+        x = np.arange(12, dtype="i4").reshape(3, 4)
+        twice = np.concatenate([x, x])
+        np.testing.assert_array_equal(exe(x, T), 2 * twice)
+        np.testing.assert_array_equal(exe(x, F), -twice)
 
     def test_a_condition_of_symbols(self) -> None:
         exe = compiled("""

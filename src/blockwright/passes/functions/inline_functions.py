@@ -229,7 +229,8 @@ class _Inliner:
         whole = scope.value(value.tuple_value)
         if isinstance(whole, _Fields):
             return whole.fields[value.index]
-        return self._emit(var, value.replace(tuple_value=_operand(whole, var)), scope)
+        info = scope.annotation(value.info)
+        return self._emit(var, ir.TupleGetItem(_operand(whole, var), value.index, info=info), scope)
 
     def _branches(self, value: ir.If, scope: _Scope, var: ir.GraphVar) -> _Value:
         condition = scope(value.condition)

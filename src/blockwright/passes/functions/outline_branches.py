@@ -134,7 +134,8 @@ class _Outliner:
     ) -> ir.ShapeExpr | None:
         """The symbols that a branch uses and no parameter binds, as a shape; None if there are
         none."""
-        bound = {s for p in params for s in ir.parameter_symbols(p.info)}
+        # A call inside the module binds only symbols that are a whole dimension of an argument.
+        bound = {s for p in params for s in ir.symbolic_vars(p.info)}
         inside = {
             s for cast in ir.collect(branch, ir.MatchCast) for s in ir.symbolic_vars(cast.pattern)
         }
