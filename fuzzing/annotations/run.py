@@ -12,7 +12,7 @@ import msgspec
 from blockwright import ir
 from fuzzing.annotations.bank import WRITTEN
 from fuzzing.annotations.mutate import mutant
-from fuzzing.annotations.trial import MutantVerdict, evaluated, judged, tried
+from fuzzing.annotations.trial import MutantVerdict, judged, tried
 from fuzzing.schedules.isolate import Death, in_processes, isolated
 
 _TOGETHER = 8
@@ -84,8 +84,6 @@ def _batches(
         module, change = mutant(bank[base], seed)
         verdict, module = judged(module, by_text=chance.random() < 0.3)
         one = _Mutant(seed, base, change, module)
-        if verdict.kind == "valid":
-            verdict = evaluated(module, seed)
         if verdict.kind != "accepted":
             _note(outcome, one, verdict)
         elif verdict.text in known:

@@ -14,7 +14,6 @@ from blockwright.build import build
 from blockwright.build.compile_cache import CompileCache
 from blockwright.graph import check_graph, function_symbols, symbol_ranges
 from blockwright.passes import PassContext, default_pipeline
-from blockwright.passes.normalize import normalize
 from blockwright.script.ir import from_source
 from blockwright.support import BlockwrightError
 from blockwright.target import Target
@@ -28,8 +27,7 @@ class MutantVerdict(msgspec.Struct, frozen=True):
     """Verdict on a mutant.
 
     Attributes:
-        kind: "refused" or "ran" (with a code), "accepted", "valid" if it can only be checked,
-            "wrong" or "internal".
+        kind: "refused" or "ran" (with a code), "accepted", "wrong" or "internal".
         text: the reason, or the program as compiled.
     """
 
@@ -58,32 +56,13 @@ def judged(module: ir.IRModule, by_text: bool = False) -> tuple[MutantVerdict, i
     except Exception:  # noqa: BLE001  must have been a coded error
         return MutantVerdict("internal", traceback.format_exc(limit=-4)), module
     try:
-        normal = normalize(module, PassContext(Target("native")))
+        target = Target("native")
+        normal = default_pipeline(target).until("normalize")(module, PassContext(target))
         return MutantVerdict("accepted", normal.script()), module
     except BlockwrightError as error:
-        kind = "valid" if error.code == "BW410" else "refused"
-        return MutantVerdict(kind, error.code), module
+        return MutantVerdict("refused", error.code), module
     except Exception:  # noqa: BLE001  as above
         return MutantVerdict("internal", traceback.format_exc(limit=-4)), module
-
-
-def evaluated(module: ir.IRModule, seed: int) -> MutantVerdict:
-    """Evaluate a valid module that cannot be compiled: its result must match its annotation."""
-    rng = np.random.default_rng(seed)
-    function: ir.GraphFunction = module["main"]
-    evaluation = oracle.Evaluation(module)
-    try:
-        sizes = _sizes(function, rng, alike=False)
-        result = evaluation.run("main", [_array(p.info, sizes, rng) for p in function.params])
-        oracle.check(function.ret_info, result, evaluation.sizes)
-    except oracle.CastFails as failure:
-        if not ir.collect(module, ir.MatchCast):
-            return MutantVerdict("wrong", f"valid although the evaluation fails: {failure}")
-    except (oracle.Undefined, BlockwrightError):
-        return MutantVerdict("valid", "undefined")
-    except Exception:  # noqa: BLE001
-        return MutantVerdict("internal", traceback.format_exc(limit=-4))
-    return MutantVerdict("valid", "right")
 
 
 def tried(module: ir.IRModule, seed: int) -> MutantVerdict:

@@ -206,12 +206,22 @@ def _attempt(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome] | Outc
         return results
     kept = [t for p in batch for t in p.sample.tensors]
     if not same_bits(tensors, kept):
-        return Outcome("wrong", "", "the call changed its inputs")
+        text = difference(tensors, _changed_inputs(batch))
+        if text:
+            return Outcome("wrong", "", f"an input after the call: {text}")
     outcomes = [_compared(p, r) for p, r in zip(batch, results, strict=True)]
     if dynamic:
         for step in (1, 13):
             outcomes = _at_other_sizes(batch, outcomes, program, executable, step)
     return outcomes
+
+
+def _changed_inputs(batch: list[Prepared]) -> list[torch.Tensor]:
+    """The inputs after the calls in eager mode, some of which change them."""
+    tensors = [t for p in batch for t in copied(p.sample.tensors)]
+    with torch.no_grad():
+        Batch([p.sample for p in batch])(*tensors)
+    return tensors
 
 
 def _compared(one: Prepared, result: Any) -> SampleOutcome:

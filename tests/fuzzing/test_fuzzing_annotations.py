@@ -12,7 +12,7 @@ from fuzzing.annotations import oracle
 from fuzzing.annotations.bank import scripts
 from fuzzing.annotations.mutate import mutant
 from fuzzing.annotations.run import fuzz_annotations
-from fuzzing.annotations.trial import evaluated, judged, tried
+from fuzzing.annotations.trial import judged, tried
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +22,6 @@ def bank() -> dict[str, ir.IRModule]:
 
 def test_the_bank_is_valid_and_computes_what_it_means(bank: dict[str, ir.IRModule]) -> None:
     for name, module in bank.items():
-        if name == "functions":  # calls of graph functions are checked, not compiled
-            assert judged(module)[0].kind == "valid"
-            assert evaluated(module, seed=3).text == "right"
-            continue
         assert judged(module)[0].kind == "accepted", name
         verdict = tried(module, seed=3)
         assert verdict.kind == "ran", (name, verdict.text)

@@ -87,7 +87,8 @@ def test_products_of_narrow_types_are_exact(types: tuple[str, str, str], target:
         func = product(types, *shape, transposed=transposed, name=f"p{number}")
         result = apply_strategies(func, machine)
         assert not result.faults, result.faults
-        assert result.strategy == "gemm", result.refusals
+        as_it_lies = transposed and "float" in types[2]  # a few rows read the matrix unpacked
+        assert result.strategy in (("gemm", "gemv") if as_it_lies else ("gemm",)), result.refusals
         programs.append(
             result.func.replace(attrs={**result.func.attrs, "global_symbol": f"p{number}"})
         )
