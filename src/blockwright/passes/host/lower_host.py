@@ -58,18 +58,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
 from blockwright.graph.calling_convention import calling_convention
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
-from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext, graph_pass
-from blockwright.passes.fold_constants import data_key
 from blockwright.passes.functions.call_graph import callees, recursive_functions
+from blockwright.passes.host.cast_checks import cast_checks
+from blockwright.passes.host.constant_table import ConstantTable
 from blockwright.passes.host.in_place import marked
 from blockwright.passes.host.liveness import is_view
 from blockwright.passes.host.plan_memory import ArenaPlan, plan_memory
@@ -98,25 +96,6 @@ def address(buffer: ir.Buffer) -> ir.Expr:
     """Pointer to the first element of a buffer."""
     zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
     return ir.Call("address_of", (ir.BufferLoad(buffer, zeros),), _HANDLE)
-
-
-class ConstantTable:
-    """Constants of a module by name; functions that use the same data share one.
-
-    Attributes: `arrays` maps names to data.
-    """
-
-    def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.arrays: dict[str, NDArray[Any]] = dict(arrays)
-        self._names: dict[tuple[Any, ...], str] = {}
-
-    def name_of(self, data: NDArray[Any], function: str) -> str:
-        """The name of a constant; a new one is called after the function that uses it first."""
-        key = data_key(data)
-        if key not in self._names:
-            self._names[key] = f"{function}.constant{len(self._names)}"
-            self.arrays[self._names[key]] = data
-        return self._names[key]
 
 
 class _Host:
@@ -408,25 +387,12 @@ class _Host:
         self.steps.append(ir.Evaluate(ir.Call("call_packed", args, ir.dtype_of("int32"))))
 
     def _check_cast(self, binding: ir.MatchCast, source: ir.GraphExpr) -> None:
-        """Emit assertions for the dimensions of a match_cast that are not proved equal.
+        """Check a match_cast before everything else.
 
-        All sizes are known when the function begins, and the checks come before everything else:
-        the value may be computed in memory of the size that the pattern states, such as that of a
-        result.
-
-        Types and ranks need no check: deduction knows them for every value that can be compiled.
+        All sizes are known when the function begins, and the value may be computed in memory of the
+        size that the pattern states, such as that of a result.
         """
-        expected, actual = _sizes(binding.pattern), _sizes(source.info)
-        if expected is None:
-            return
-        if actual is None:
-            raise GraphError(
-                f"match_cast of {binding.var.name}: the shape of the value is unknown",
-                code="BW407",
-            )
-        for axis, (wanted, size) in enumerate(zip(expected, actual, strict=True)):
-            if not self.analyzer.prove_equal(wanted, size):
-                self.checks.append(_cast_assertion(binding, axis, wanted, size))
+        self.checks += cast_checks(binding, source.info, self.analyzer)
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
         """Copy a result that is a parameter, constant, view or repeated value to its buffer."""
@@ -463,40 +429,10 @@ def _scalar_argument(value: Any) -> ir.Expr:
     return ir.as_expr(value, ir.dtype_of("int64"))
 
 
-def _cast_assertion(cast: ir.MatchCast, axis: int, wanted: ir.Expr, size: ir.Expr) -> ir.AssertStmt:
-    """Assert that a size equals the one that a match_cast states."""
-    condition = ir.is_const_int(wanted, 1) and size.dtype.is_bool
-    holds = size if condition else ir.compare(ir.EQ, wanted, size)
-    if cast.message:
-        return ir.AssertStmt(holds, cast.message, cast.values)
-    said: list[str] = []
-    values: list[ir.Expr] = []
-    for part in (size, wanted):
-        text = dims_text(part).replace("%", "%%")
-        if part.dtype.is_int and not isinstance(part, ir.IntImm):
-            text += " = %d"
-            values.append(part)
-        said.append(text)
-    message = (
-        f"BW704: match_cast of {cast.var.name}: dimension {axis} is {said[0]}, which is not "
-        f"{said[1]}\nhelp: pass arguments of sizes that agree"
-    )
-    return ir.AssertStmt(holds, message, tuple(values))
-
-
 _OTHERWISE = {
     "call_packed": "use call_dps_packed, which receives the memory of its result",
     "call_pure_packed": "use call_dps_packed, which receives the memory of its result",
 }
-
-
-def _sizes(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
-    """The sizes in the annotation of a tensor, shape or scalar."""
-    if isinstance(info, ir.TensorInfo):
-        return info.shape
-    if isinstance(info, ir.ShapeInfo):
-        return info.values
-    return (info.value,) if isinstance(info, ir.PrimInfo) and info.value is not None else None
 
 
 def _shape(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
