@@ -79,6 +79,15 @@ def tuple_info(fields: Sequence[ir.GraphExpr]) -> ir.TupleInfo:
     return ir.TupleInfo(tuple(f.info or ir.ObjectInfo() for f in fields))
 
 
+def unique_name(name: str, taken: set[str]) -> str:
+    """Return `name`, numbered if taken, and add the result to `taken`."""
+    candidate, number = name, 1
+    while candidate in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    taken.add(candidate)
+    return candidate
+
+
 def call_tir(
     name: str, args: Sequence[ir.GraphExpr], out: Sequence[ir.Info], symbols: Sequence[ir.Expr] = ()
 ) -> ir.GraphCall:

@@ -201,6 +201,7 @@ CODES: dict[str, str] = {
     "BW422": "Malformed graph pattern, or a capture that a match does not have.",
     "BW423": "Function value that would have to exist at run time.",
     "BW424": "Call of a library function that does not take these arguments.",
+    "BW425": "Value of the caller overwritten in a branch or in a function of the module.",
     # --------------------------------------------------------------------------------- front ends
     "BW500": "Model cannot be imported (no more specific code).",
     "BW501": "Unsupported operators.",

@@ -448,5 +448,19 @@ class TestUpdates:
             bw.validate(bw.from_source(f"@I.ir_module\nclass Module:\n{text}"))
         assert caught.value.code == "BW263"
 
+    def test_a_branch_does_not_update_a_value_of_its_caller(self) -> None:
+        branch = """if flag:
+            r = R.call_tir_inplace(cls.double, (new,), inplace_indices=0,
+                                   out_sinfo=R.Tensor((8,), "float32"))
+        else:
+            r = R.negative(x_before)"""
+        text = self.OLD.format(use=branch).replace("        return new", "        return r")
+        text = text.replace(
+            "        alias = x\n", "        alias = x\n        x_before = R.add(x, x)\n"
+        )
+        with pytest.raises(bw.GraphError) as caught:
+            compiled(text)
+        assert caught.value.code == "BW425"
+
     def test_the_new_value_may_be_used(self) -> None:
         close(compiled(self.OLD.format(use="y = R.negative(new)"))(floats(8), T), 2 * floats(8))

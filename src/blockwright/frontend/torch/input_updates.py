@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.frontend.torch.memory_format import counted
 from blockwright.graph import GraphBuilder
 from blockwright.ir.attributes import IS_PRIVATE
-from blockwright.script.compute import Program
+from blockwright.passes.copies import copy_program
 
 
 class InputUpdates:
@@ -45,7 +45,7 @@ class InputUpdates:
             return value
         if value not in self._kept:
             info = value.tensor_info
-            func = _copy(info)
+            func = copy_program(info)
             name = f"copy_{len(self.programs)}"
             self.programs[name] = func.replace(attrs={**func.attrs, "global_symbol": name})
             operands = ir.TupleExpr((value,), info=ir.TupleInfo((info,)))
@@ -69,7 +69,7 @@ class InputUpdates:
 
     def _copied(self, param: ir.GraphVar, value: ir.GraphExpr) -> ir.GraphVar:
         info = param.tensor_info
-        func = _copy(info)
+        func = copy_program(info)
         source, old = func.buffer_map
         name = f"overwrite_{param.name}"
         attrs = {"global_symbol": name, IS_PRIVATE: True}
@@ -85,13 +85,3 @@ class InputUpdates:
             info=info,
         )
         return self.builder.emit(call, f"{param.name}_new")
-
-
-def _copy(info: ir.TensorInfo) -> ir.PrimFunc:
-    """A program that copies its first buffer to its second."""
-    assert info.shape is not None
-    assert info.dtype is not None
-    program = Program("copy")
-    read = program.param("source", info.shape, info.dtype)
-    result = program.compute("copy", info.shape, lambda *i: read[i])
-    return program.finish([result], {IS_PRIVATE: True})

@@ -85,6 +85,7 @@ from blockwright.passes.rewrite import (
     tir_args,
     tir_callee,
     tir_symbols,
+    unique_name,
 )
 from blockwright.support import GraphError
 
@@ -139,15 +140,6 @@ class _Renew(ir.Mutator):
             self.own(match.buffer)
         block = self.descend(node).replace(name=unique_name(node.name, self._names))
         return with_one_box_per_buffer(block)  # two parameters may be mapped to one buffer
-
-
-def unique_name(name: str, taken: set[str]) -> str:
-    """Return `name`, numbered if taken, and add the result to `taken`."""
-    candidate, number = name, 1
-    while candidate in taken:
-        candidate, number = f"{name}_{number}", number + 1
-    taken.add(candidate)
-    return candidate
 
 
 class _Fused:

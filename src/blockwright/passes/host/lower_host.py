@@ -65,13 +65,13 @@ from blockwright.graph.calling_convention import calling_convention
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
 from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.copies import copy_call
 from blockwright.passes.functions.call_graph import callees, recursive_functions
 from blockwright.passes.host.cast_checks import cast_checks
 from blockwright.passes.host.constant_table import ConstantTable
 from blockwright.passes.host.in_place import marked
 from blockwright.passes.host.liveness import is_view
 from blockwright.passes.host.plan_memory import ArenaPlan, plan_memory
-from blockwright.passes.host.protect_updates import copy_call
 from blockwright.passes.host.signature import HostResults, HostSignature, leaves, result_tree
 from blockwright.passes.host.size_order import ALIGNMENT, exact_bytes
 from blockwright.passes.rewrite import (

@@ -44,8 +44,8 @@ After::
 
 `call_tir_inplace` is a function of values like any other operator; overwriting an argument is an
 optimization, valid if no one reads the argument afterwards, under any name. A parameter of a public
-function is overwritten for the caller to see; constants, and parameters of functions that are
-called inside the module, are not.
+function is overwritten for the caller to see; a constant never is. Branches and recursive functions
+may not overwrite their parameters (BW425): their callers could not see it.
 
 A program that is called in place gets a name of its own, because passes change programs by what all
 their calls have in common.
@@ -53,26 +53,25 @@ their calls have in common.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from blockwright import ir
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.copies import copy_call
 from blockwright.passes.functions.call_graph import callees
 from blockwright.passes.host.liveness import live_ranges
 from blockwright.passes.host.signature import leaves
-from blockwright.passes.legalize import ProgramTable, with_scalar_symbols
+from blockwright.passes.legalize import ProgramTable
 from blockwright.passes.rewrite import (
-    call_tir,
+    Replace,
     flat_function,
     graph_functions,
     map_graph_functions,
     tir_args,
     tir_callee,
+    unique_name,
     used_vars,
 )
-from blockwright.script.compute import Program
+from blockwright.support import GraphError
 
 
 @graph_pass
@@ -123,10 +122,10 @@ def own_inplace_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     shared = {name for value in values if (name := _inplace_callee(value)) in called and name}
     if not shared:
         return module
-    functions = dict(module.functions)
+    functions, taken = dict(module.functions), set(module.functions)
     renamed: dict[str, str] = {}
     for name in sorted(shared):
-        renamed[name] = _unique(functions, f"{name}_inplace")
+        renamed[name] = unique_name(f"{name}_inplace", taken)
         func = module[name]
         attrs = {**func.attrs, "global_symbol": renamed[name]}
         functions[renamed[name]] = func.replace(attrs=attrs)
@@ -151,13 +150,6 @@ def _renamed(binding: ir.Binding, names: dict[str, str]) -> ir.Binding:
         return binding
     operands = (ir.GlobalVar(names[name]), *value.args[1:])
     return binding.replace(value=value.replace(args=operands))
-
-
-def _unique(functions: dict[str, ir.Node], base: str) -> str:
-    name, number = base, 1
-    while name in functions:
-        name, number = f"{base}_{number}", number + 1
-    return name
 
 
 @graph_pass
@@ -185,7 +177,7 @@ class _Protector:
         self.function, self.public, self.table = function, public, table
         self.plan = live_ranges(function, module)
         self.later = self._later_uses()
-        self.renamed = _Rename()
+        self.renamed = Replace({})
 
     def _later_uses(self) -> list[set[ir.GraphVar]]:
         """For each binding, the variables that later bindings or the result use."""
@@ -211,10 +203,21 @@ class _Protector:
         return flat_function(self.function, bindings, self.renamed(self.function.body.body))
 
     def _is_kept(self, target: ir.GraphExpr) -> bool:
-        """Whether the memory of a value must not be overwritten at all."""
+        """Whether the memory of a value must not be overwritten: it is a constant.
+
+        Raises: GraphError BW425 for a parameter of a function that is called inside the module.
+        """
         root = self.plan.root(target)
-        is_parameter = root in self.function.params
-        return not isinstance(root, ir.GraphVar) or (is_parameter and not self.public)
+        if root in self.function.params and not self.public:
+            name = getattr(root, "name", "a value")
+            raise GraphError(
+                f"{name} is overwritten in a branch or in a function that the module calls, where "
+                "the memory of the caller is not known",
+                code="BW425",
+                help="call call_tir_inplace in the public function itself, or use call_tir, which "
+                "writes to a separate result",
+            )
+        return not isinstance(root, ir.GraphVar)
 
     def _read_later(
         self, binding: ir.Binding, target: ir.GraphExpr, position: int
@@ -244,34 +247,6 @@ class _Protector:
         var = ir.GraphVar(f"{name}_copy", True, info=info)
         bindings.append(ir.VarBinding(var, copy_call(value, info, self.table.add)))
         return var
-
-
-class _Rename(ir.Mutator):
-    """Replace variables by their copies."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.values: dict[ir.Node, ir.Node] = {}
-
-    def __call__(self, node: Any) -> Any:
-        if node in self.values:
-            return self.values[node]
-        if not self.values or isinstance(node, (ir.GraphVar, ir.Constant, ir.Info)):
-            return node
-        return node.map_children(self)
-
-
-def copy_call(
-    value: ir.GraphExpr, info: ir.TensorInfo, add: Callable[[str, ir.PrimFunc], str]
-) -> ir.GraphCall:
-    """A call of a program that copies a tensor; `add` stores the program and returns its name."""
-    assert info.shape is not None
-    assert info.dtype is not None
-    program = Program("copy")
-    read = program.param("source", info.shape, info.dtype)
-    result = program.compute("out", info.shape, lambda *i: read[i])
-    func, symbols = with_scalar_symbols(program.finish([result]))
-    return call_tir(add("copy", func), [value], [info], symbols)
 
 
 def _with_argument(value: ir.GraphExpr, index: int, arg: ir.GraphExpr) -> ir.GraphExpr:
