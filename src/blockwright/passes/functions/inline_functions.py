@@ -171,7 +171,7 @@ class _Inliner:
         """The bindings of a function or branch as a sequence of their own."""
         saved, self.bindings = self.bindings, []
         result = self._body(body, scope)
-        blocks = tuple(_blocks(self.bindings))
+        blocks = (ir.BindingBlock(tuple(self.bindings)),) if self.bindings else ()
         self.bindings = saved
         return ir.SeqExpr(blocks, _operand(result, body.body))
 
@@ -348,8 +348,3 @@ def _in_scope(value: Any, scope: _Scope) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(_in_scope(v, scope) for v in cast("Iterable[Any]", value))
     return value
-
-
-def _blocks(bindings: Sequence[ir.Binding]) -> Iterable[ir.BindingBlock]:
-    if bindings:
-        yield ir.BindingBlock(tuple(bindings))

@@ -46,7 +46,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.graph import Deduced
 from blockwright.passes.context import PassContext, graph_pass
-from blockwright.passes.rewrite import graph_functions
+from blockwright.passes.rewrite import graph_functions, unique_name
 from blockwright.support import GraphError
 
 
@@ -117,7 +117,7 @@ class _Outliner:
             inputs.append(shape)
         known = dict(zip(used, params, strict=False))
         body = _Copy(known, self.infos, self.symbols)(branch)
-        name = self._unique(base)
+        name = unique_name(base, {*self.functions, *self.created})
         attrs = {k: v for k, v in self.caller.attrs.items() if k.startswith("tir_var_")}
         self.created[name] = ir.GraphFunction(tuple(params), body, info, attrs)
         call = ir.GraphCall(ir.GlobalVar(name), tuple(inputs), info=info)
@@ -148,10 +148,6 @@ class _Outliner:
         )
         needed = tuple(v for v in outer if v not in bound and v not in inside)
         return ir.ShapeExpr(needed, info=ir.ShapeInfo(needed)) if needed else None
-
-    def _unique(self, base: str) -> str:
-        taken = {*self.functions, *self.created}
-        return next(n for k in count() if (n := f"{base}_{k}" if k else base) not in taken)
 
 
 def _free_variables(branch: ir.SeqExpr) -> list[ir.GraphVar]:
