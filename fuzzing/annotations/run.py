@@ -36,8 +36,8 @@ class MutantFinding(msgspec.Struct, frozen=True):
 class RunCounts(msgspec.Struct):
     """Verdicts of a run by kind and by code, and the findings."""
 
-    kinds: Counter[str] = Counter()
-    codes: Counter[str] = Counter()
+    kinds: Counter[str] = msgspec.field(default_factory=Counter[str])
+    codes: Counter[str] = msgspec.field(default_factory=Counter[str])
     findings: list[MutantFinding] = []
 
     @property

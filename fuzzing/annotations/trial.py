@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,6 +12,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.analysis import find_violations
+from blockwright.api.model import CompiledModel
 from blockwright.build import build
 from blockwright.build.compile_cache import CompileCache
 from blockwright.graph import check_graph, function_symbols, symbol_ranges
@@ -71,10 +74,10 @@ def tried(module: ir.IRModule, seed: int) -> MutantVerdict:
     try:
         context = PassContext(Target("native"))
         context.compile_cache = CompileCache()  # most programs occur in earlier mutants
-        library = build(
-            default_pipeline(context.target)(module, context), compile_cache=context.compile_cache
-        )
-        codes = [_called(module, library["main"], rng, alike) for alike in (True, False)]
+        lowered = default_pipeline(context.target)(module, context)
+        library = build(lowered, compile_cache=context.compile_cache)
+        compiled = CompiledModel(module, lowered, library, context)
+        codes = [_called(module, compiled, rng, alike) for alike in (True, False)]
     except BlockwrightError as error:
         # A value without memory is a defect of the passes, not of the module.
         return MutantVerdict("internal" if error.code == "BW414" else "refused", error.code)
@@ -93,12 +96,15 @@ def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: b
     """Call once; the call must be rejected exactly if the evaluation finds a failing cast."""
     function: ir.GraphFunction = module["main"]
     sizes = _sizes(function, rng, alike)
-    arrays = [_array(p.info, sizes, rng) for p in function.params]
+    try:
+        arguments = [_argument(p.info, sizes, rng) for p in function.params]
+    except oracle.Undefined:
+        return "undefined"
     evaluation = oracle.Evaluation(module)
     wanted: Any = None
     fails = ""
     try:
-        wanted = evaluation.run("main", [a.copy() for a in arrays])
+        wanted = evaluation.run("main", copy.deepcopy(arguments))
     except oracle.CastFails as failure:
         fails = str(failure)
     except oracle.Undefined:
@@ -106,7 +112,7 @@ def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: b
     except BlockwrightError as error:
         return error.code  # the tensor program itself is invalid
     try:
-        result = native(*arrays)
+        result = native(*map(_plain, arguments))
     except BlockwrightError as error:
         if not fails:
             raise _Wrong(f"sizes {_named(sizes)}: refused: {error.message}") from error
@@ -120,12 +126,9 @@ def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: b
 def _compare(
     found: Any, wanted: Any, function: ir.GraphFunction, evaluation: oracle.Evaluation
 ) -> None:
-    right = oracle.fields_of(wanted)
-    listed = () if found is None else oracle.fields_of(found)
-    results = [np.asarray(r) for r in ((found,) if listed is None else listed)]
-    expected = [np.asarray(r) for r in ((wanted,) if right is None else right)]
-    if len(results) != len(expected):
-        raise _Wrong(f"{len(results)} results for {len(expected)}")
+    results, expected = list(_leaves(found)), list(_leaves(wanted))
+    if _structure(found) != _structure(wanted):
+        raise _Wrong(f"the structure is {_structure(found)}, not {_structure(wanted)}")
     for a, b in zip(results, expected, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype:
             raise _Wrong(f"{a.dtype}{a.shape} for {b.dtype}{b.shape}")
@@ -138,10 +141,32 @@ def _compare(
         if not same:
             raise _Wrong(f"{a.ravel()[:4]} for {b.ravel()[:4]}")
     try:
-        whole = tuple(results) if isinstance(function.ret_info, ir.TupleInfo) else results[0]
-        oracle.check(function.ret_info, whole, evaluation.sizes)
+        oracle.check(function.ret_info, found, evaluation.sizes)
     except oracle.CastFails as failure:
         raise _Wrong(f"the result does not match its declared type: {failure}") from failure
+
+
+def _plain(value: Any) -> Any:
+    """An argument as callers pass it: a shape as a tuple of ints."""
+    if isinstance(value, oracle.Shape):
+        return value.values
+    fields = oracle.fields_of(value)
+    return value if fields is None else tuple(map(_plain, fields))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The arrays of a result, those of nested tuples in order; an empty tuple has none."""
+    fields = oracle.fields_of(value)
+    if fields is None:
+        yield np.asarray(value)
+    for field in fields or ():
+        yield from _leaves(field)
+
+
+def _structure(value: Any) -> str:
+    """The nesting of a result's tuples, such as `((., .), .)`."""
+    fields = oracle.fields_of(value)
+    return "." if fields is None else f"({', '.join(map(_structure, fields))})"
 
 
 def _named(sizes: oracle.Sizes) -> dict[str, int]:
@@ -161,7 +186,12 @@ def _sizes(function: ir.GraphFunction, rng: np.random.Generator, alike: bool) ->
     return sizes
 
 
-def _array(info: ir.Info | None, sizes: oracle.Sizes, rng: np.random.Generator) -> Any:
+def _argument(info: ir.Info | None, sizes: oracle.Sizes, rng: np.random.Generator) -> Any:
+    """Random values for a parameter; raises Undefined if its annotation is not complete."""
+    if isinstance(info, ir.TupleInfo):
+        return tuple(_argument(field, sizes, rng) for field in info.fields)
+    if isinstance(info, ir.ShapeInfo) and info.values is not None:
+        return oracle.Shape([oracle.number(d, sizes) for d in info.values])
     if not isinstance(info, ir.TensorInfo) or info.shape is None or info.dtype is None:
         raise oracle.Undefined("a parameter without a declared shape or type")
     shape = tuple(max(0, oracle.number(d, sizes)) for d in info.shape)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from blockwright import ir
+from blockwright.script.ir import from_source
 from fuzzing.annotations import oracle
 from fuzzing.annotations.bank import scripts
 from fuzzing.annotations.mutate import mutant
 from fuzzing.annotations.run import fuzz_annotations
-from fuzzing.annotations.trial import judged, tried
+from fuzzing.annotations.trial import MutantVerdict, judged, tried
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,23 @@ def test_a_sample_of_mutants(bank: dict[str, ir.IRModule], fuzz_factor: int) -> 
     assert not outcome.findings, "\n".join(map(str, outcome.findings))
     assert outcome.kinds["refused"] > 50
     assert outcome.kinds["ran"] > 10
+
+
+def test_nested_results_and_parameters_are_compared_with_their_structure() -> None:
+    module: ir.IRModule = from_source("""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tuple(R.Tensor(("n", "m"), "float32"), R.Tensor(("m",), "int64")),
+             s: R.Shape(["k"])):
+        m = T.int64()
+        n = T.int64()
+        k = T.int64()
+        a = R.reshape(x[0], R.shape([m, n]))
+        b = R.broadcast_to(R.sum(x[0]), s)
+        return ((a, x[1]), b)
+""")
+    assert tried(module, seed=5) == MutantVerdict("ran", "right right")
 
 
 def test_mutants_are_those_of_their_seed(bank: dict[str, ir.IRModule]) -> None:

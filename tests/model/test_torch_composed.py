@@ -137,3 +137,17 @@ def test_ranges_of_integers_have_ends_of_integers(agrees: Any) -> None:
         torch.tensor(4.3),
         torch.tensor(1.9),
     )
+
+
+def test_products_and_sums_of_many_sizes(agrees: Any) -> None:
+    """Decompositions multiply all sizes of a tensor in one node, as for the unbiased variance."""
+
+    def model(x: Any) -> Any:
+        normalized = torch.ops.aten._native_batch_norm_legit(
+            x, None, None, torch.zeros(2), torch.ones(2), True, 0.1, 0.5
+        )
+        sizes = torch.sym_sum([x.shape[0], x.shape[2], x.shape[3]])
+        return [normalized[0], x * sizes]
+
+    shapes = [{0: N, 2: H, 3: W}]
+    agrees(model, torch.randn(5, 2, 8, 6), shapes=shapes, others=[(torch.randn(2, 2, 3, 9),)])

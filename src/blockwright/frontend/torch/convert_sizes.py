@@ -5,6 +5,7 @@ Values are Python numbers, or int64 and float64 expressions where a size is symb
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -42,19 +43,21 @@ def _is_float(value: Any) -> bool:
     return value.dtype.is_float if isinstance(value, ir.Expr) else isinstance(value, float)
 
 
-def _arithmetic(fn: Callable[[Any, Any], Any], *, divides: bool = False) -> Converter:
+def _applied(fn: Callable[[Any, Any], Any], divides: bool, a: Any, b: Any) -> Any:
     """Apply `fn` to numbers, or to expressions; the result is a float if either operand is."""
+    if not isinstance(a, ir.Expr) and not isinstance(b, ir.Expr):
+        return fn(a, b)
+    dtype = _FLOAT64 if divides or _is_float(a) or _is_float(b) else _INT64
+    typed = (ir.as_expr(v, None if isinstance(v, ir.Expr) else dtype) for v in (a, b))
+    return fn(*(ir.cast_to(v, dtype) for v in typed))
 
-    def convert(imp: Importer, node: Any, a: Any, b: Any) -> Any:
-        if not isinstance(a, ir.Expr) and not isinstance(b, ir.Expr):
-            return fn(a, b)
-        dtype = _FLOAT64 if divides or _is_float(a) or _is_float(b) else _INT64
-        return fn(
-            *(
-                ir.cast_to(ir.as_expr(v, None if isinstance(v, ir.Expr) else dtype), dtype)
-                for v in (a, b)
-            )
-        )
+
+def _arithmetic(fn: Callable[[Any, Any], Any], *, divides: bool = False) -> Converter:
+    """Apply `fn` to two operands, or from left to right to more, as decompositions write them."""
+    apply = functools.partial(_applied, fn, divides)
+
+    def convert(imp: Importer, node: Any, first: Any, *others: Any) -> Any:
+        return functools.reduce(apply, others, first)
 
     return convert
 
@@ -80,6 +83,11 @@ def _smaller(a: Any, b: Any) -> Any:
 @TABLE.overload("operator.neg")
 def _negated(imp: Importer, node: Any, a: Any) -> Any:
     return ir.sub(ir.const(0, a.dtype), a) if isinstance(a, ir.Expr) else -a
+
+
+@TABLE.overload("torch.sym_sum")
+def _sum(imp: Importer, node: Any, values: list[Any]) -> Any:
+    return functools.reduce(functools.partial(_applied, operator.add, False), values)
 
 
 @TABLE.overload("torch.sym_float")
