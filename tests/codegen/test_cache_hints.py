@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 import blockwright as bw
+from blockwright import ir
+from blockwright.arith import simplify
 from blockwright.codegen.function import emit_function
+from blockwright.codegen.llvm import nontemporal
+from blockwright.codegen.llvm.context import FunctionContext
 from blockwright.ir import structural_equal
 from blockwright.lower import lower
 from blockwright.support import BuildError, ScheduleError
@@ -260,6 +267,35 @@ def test_shares_are_of_as_many_iterations_as_there_are(rows: int) -> None:
     c = np.zeros((3, rows, 48), "f4")
     module["main"](a, b, c)
     np.testing.assert_allclose(c, np.einsum("rd,pdj->prj", a, b), rtol=1e-5)
+
+
+@pytest.mark.parametrize("pieces", [2, 8])
+def test_shares_are_contiguous_when_the_sum_is_in_pieces(
+    pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four rows fetch the next panel's 256 elements front to back, however the sum is split."""
+    fetched: list[tuple[ir.Expr, list[ir.Var]]] = []
+    share = nontemporal.prefetch_for_load
+
+    def spy(context: FunctionContext, buffer: ir.Buffer, index: ir.Expr) -> Sequence[ir.Expr]:
+        found = share(context, buffer, index)
+        fetched.extend((place, list(context.loops)) for place in found)
+        return found
+
+    monkeypatch.setattr(nontemporal, "prefetch_for_load", spy)
+    sch = bw.Schedule(bw.from_source(PANELS))
+    _, r, d, j = sch.get_loops(sch.get_block("C"))
+    sch.split(d, [pieces, None])
+    sch.vectorize(j)
+    sch.annotate(r, "prefetch_shared", 1)
+    bw.build(sch.func)
+    ((place, (panel, row, *steps)),) = fetched
+    visited: list[int | None] = []
+    for at in itertools.product([1], range(4), range(pieces), range(32 // pieces)):
+        counts = (ir.const(n, "int64") for n in at)
+        here = dict(zip([panel, row, *steps], counts, strict=True))
+        visited.append(ir.const_int(simplify(ir.substitute(place, here))))
+    assert visited == list(range(2 * 256, 3 * 256, 2))
 
 
 def test_a_loop_that_is_not_inside_of_another_shares_nothing() -> None:

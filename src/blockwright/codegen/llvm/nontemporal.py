@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +33,7 @@ from blockwright.ir import (
     For,
     ForKind,
     Ramp,
+    Var,
     build,
     collect,
     const,
@@ -194,15 +196,37 @@ def _share(
     if step is None or step <= 0:
         return ()
     shared.fetched.add((buffer, inner))
+    walk = [inner, *_walked_on(context.loops, shared, index, step * length)]
     later = build.add(shared.var, const(shared.distance, shared.var.dtype))
-    begin = substitute(index, {shared.var: later, inner: const(0, inner.dtype)})
-    done = build.add(build.mul(shared.loop, const(length, shared.loop.dtype)), inner)
+    starts: dict[Var, Expr] = {var: const(0, var.dtype) for var in walk}
+    begin = substitute(index, {**starts, shared.var: later})
+    done: Expr = shared.loop
+    for var in reversed(walk):
+        done = build.add(build.mul(done, const(shared.lengths[var], var.dtype)), var)
     # With an unknown trip count, one iteration prefetches everything: there may be only one.
     rounded = build.add(shared.count, const(step - 1, shared.count.dtype))
     share = simplify(build.floordiv(rounded, shared.count))
     largest, line = const_int(share) or step, max(1, LINE // buffer.dtype.nbytes)
     first = build.add(begin, build.mul(done, share))
     return [build.add(first, const(at, first.dtype)) for at in range(0, largest, line)]
+
+
+def _walked_on(
+    loops: Sequence[Var], shared: SharedPrefetch, index: Expr, size: int
+) -> Iterator[Var]:
+    """The loops around the innermost one, inner first, each of which goes on where those inside
+    end; `size` is the innermost loop's elements.
+
+    Shares of the whole walk are contiguous. Shares of each inner walk would be strips, and jumps
+    between these defeat the hardware's own prefetchers.
+    """
+    for var in takewhile(lambda loop: loop is not shared.loop, reversed(loops[:-1])):
+        length = shared.lengths.get(var)
+        moved = substitute(index, {var: build.add(var, const(1, var.dtype))})
+        if length is None or const_int(simplify(build.sub(moved, index))) != size:
+            return
+        yield var
+        size *= length
 
 
 def _first(index: Expr) -> Expr:
