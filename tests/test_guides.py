@@ -17,7 +17,7 @@ from blockwright import ir
 from blockwright.intrin import TensorIntrin
 from blockwright.passes.library import LIBRARIES
 from blockwright.strategies import STRATEGIES
-from blockwright.target import target
+from blockwright.target import Target, target
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -59,6 +59,14 @@ def test_a_new_part(kind: str, tmp_path: Path) -> None:
 
 def test_graph_functions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_page("graph-functions.md", tmp_path, capsys)
+
+
+@pytest.mark.skipif(not Target("x86-64-v2").is_host, reason="the page names levels of x86-64")
+def test_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page("targets.md", tmp_path, capsys)
 
 
 def test_graph_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

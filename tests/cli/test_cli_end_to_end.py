@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import blockwright as bw
+
 Run = Callable[..., Any]
 
 
@@ -235,3 +237,14 @@ def test_schedules_are_proved_and_listed(blockwright: Run, script: Path, tmp_pat
     assert "1 of 1 schedules proved" in done.out
     assert "gemm" in done.out
     assert (tmp_path / "tiny.bwx").exists()
+
+
+def test_an_artefact_for_several_targets(blockwright: Run, script: Path, tmp_path: Path) -> None:
+    if not bw.Target("x86-64-v2").is_host:
+        pytest.skip("levels of x86-64")
+    path = tmp_path / "tiny.bwx"
+    levels = ["--target", "x86-64-v2", "--target", "x86-64"]
+    assert blockwright("compile", script, "-o", path, *levels).status == 0
+    shown = [line.split() for line in blockwright("show", path).out.splitlines()]
+    assert [line[1] for line in shown if line[:1] == ["name"]] == ["x86-64-v2", "x86-64"]
+    assert bw.load(path).target == "x86-64-v2"

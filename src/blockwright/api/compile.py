@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
-from blockwright.api.model import CompiledModel
+from blockwright.api.model import CompiledFor, CompiledModel, compiled_model
 from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.proofs import ScheduleProofs
 from blockwright.api.several import joined
@@ -22,6 +22,7 @@ from blockwright.arith import query_log
 from blockwright.build import build
 from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import dump_directory, dump_passes
+from blockwright.build.several_targets import targets_of
 from blockwright.build.steps import warm_up
 from blockwright.ir.fields import field_problems
 from blockwright.ops.table import OPERATORS
@@ -63,7 +64,7 @@ def compile(
     model: Any,
     example_inputs: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     *,
-    target: str | Target = "native",
+    target: str | Target | Sequence[str | Target] = "native",
     dynamic_shapes: Any = None,
     effort: str = "none",
     verify: bool | Literal["prove"] = False,
@@ -77,7 +78,10 @@ def compile(
             `example_inputs` and `dynamic_shapes`), `ir.IRModule` with graph functions, or a graph
             function. A dict of models makes each a function of the result, called by its name;
             they share weights. `example_inputs` and `dynamic_shapes` are then dicts too.
-        target: `bw.Target` or its name.
+        target: `bw.Target` or its name, or several. The model is then compiled for each of them,
+            and a saved artefact holds the code of all: `bw.load` chooses the best that the
+            processor supports. The result itself runs the best that this one supports
+            (`exe.target`).
         dynamic_shapes: as for `torch.export.export`. For an exported program, pass the value that
             it was exported with; dimensions then get the names of their `Dim`.
         effort: "none": strategies construct the schedules without search.
@@ -141,13 +145,21 @@ def compile(
         )
     settings = with_current_names(options or {})
     _check_options(settings)
-    machine = Target(target)
-    pipeline = _pipeline(settings, machine)
-    context = PassContext(machine, settings, settings.get("instruments", ()), progress)
-    if not settings.get("log_queries"):  # cached schedules would issue no queries
-        context.compile_cache = CompileCache()
-    with constants.reserved(_weight_bytes(model)):
-        return _compile(model, example_inputs, dynamic_shapes, pipeline, context, verify)
+    machines = targets_of(target)
+    pipelines = [_pipeline(settings, machine) for machine in machines]
+    with constants.reserved(_weight_bytes(model) * len(machines)):
+        started = time.perf_counter()
+        imported = import_model(model, example_inputs, dynamic_shapes)
+        spent = time.perf_counter() - started
+        parts: list[CompiledFor] = []
+        for machine, pipeline in zip(machines, pipelines, strict=True):
+            observers = settings.get("instruments", ())
+            context = PassContext(machine, dict(settings), observers, progress)
+            context.timings["import"] = spent
+            if not settings.get("log_queries"):  # cached schedules would issue no queries
+                context.compile_cache = CompileCache()
+            parts.append(_compile(imported, pipeline, context, verify))
+    return compiled_model(imported, parts)
 
 
 def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,17 +233,13 @@ def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
 
 
 def _compile(
-    model: Any,
-    example_inputs: Sequence[Any] | Mapping[str, Sequence[Any]] | None,
-    dynamic_shapes: Any,
+    imported: ir.IRModule,
     pipeline: Pipeline,
     context: PassContext,
     verify: bool | Literal["prove"],
-) -> CompiledModel:
+) -> CompiledFor:
+    """Compile an imported model for the target of the context."""
     settings, machine = context.options, context.target
-    started = time.perf_counter()
-    imported = import_model(model, example_inputs, dynamic_shapes)
-    context.timings["import"] = time.perf_counter() - started
     schedules = ScheduleProofs()
     if verify:
         context.instruments.append(schedules)
@@ -263,7 +271,7 @@ def _compile(
             compile_cache=context.compile_cache,
         )
         context.timings["build"] = time.perf_counter() - started
-    return CompiledModel(imported, lowered, library, context, proofs)
+    return CompiledFor(lowered, library, context, proofs)
 
 
 def _pipeline(settings: Mapping[str, Any], target: Target) -> Pipeline:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from blockwright import __version__, ir
 from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.several import entry_attributes
@@ -16,7 +18,7 @@ from blockwright.passes.host.plan_memory import ArenaPlan, PlannedValue
 from blockwright.passes.host.signature import HostResults
 from blockwright.passes.host.size_text import size_text
 from blockwright.passes.library.library_programs import SHARED_LIBRARIES
-from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter
+from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, TargetCode
 
 
 def describe(
@@ -38,7 +40,29 @@ def describe(
     features = tuple(sorted(target.feature_set))
     shared: Sequence[dict[str, Any]] = lowered.attrs.get(SHARED_LIBRARIES, ())
     extra: dict[str, Any] = {"libraries": list(shared)} if shared else {}
-    return Metadata(__version__, target.triple, target.cpu, features, functions, main, extra)
+    return Metadata(
+        __version__, target.triple, target.cpu, features, functions, main, extra, target.name
+    )
+
+
+def describe_several(known: Sequence[Metadata]) -> Metadata:
+    """Join the metadata of one model for several targets, the best first."""
+    codes = [TargetCode(m.target, m.cpu, m.features, m.functions) for m in known]
+    common = set[str].intersection(*(set(m.features) for m in known))
+    extra, shared = known[-1].extra, list[Any]()
+    for library in (each for m in known for each in m.extra.get("libraries", ())):
+        if library not in shared:
+            shared.append(library)
+    if shared:
+        extra = {**extra, "libraries": shared}
+    return msgspec.structs.replace(
+        known[-1],
+        cpu="",
+        features=tuple(sorted(common)),
+        extra=extra,
+        target="",
+        targets=tuple(codes),
+    )
 
 
 def entry_names(module: ir.IRModule) -> tuple[str, ...]:

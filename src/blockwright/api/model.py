@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
-from blockwright.api.description import describe
+from blockwright.api.description import describe, describe_several
 from blockwright.api.proofs import Proofs
 from blockwright.arith import simplify
 from blockwright.build import Module, build
+from blockwright.build.module import joined
 from blockwright.cost import estimate
 from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir.attributes import IS_LIBRARY, IS_SCHEDULED
@@ -225,8 +226,33 @@ class CompiledEntry(EntryPoint):
         )
 
 
+class CompiledFor(msgspec.Struct, frozen=True, eq=False):
+    """What a compilation for one target makes of a model; see `CompiledModel`."""
+
+    lowered: ir.IRModule
+    library: Module
+    context: PassContext
+    proofs: Proofs | None
+
+
+def compiled_model(imported: ir.IRModule, parts: Sequence[CompiledFor]) -> CompiledModel:
+    """The model that runs the first of its parts whose code runs here.
+
+    Arguments: `parts` are one for each target, the best first.
+    """
+    library = joined([part.library for part in parts])
+    chosen = next(part for part in parts if part.library.compiled is library.compiled)
+    saved = None
+    if library.several:
+        known = [describe(imported, p.lowered, p.library.lowered, p.context) for p in parts]
+        saved = describe_several(known)
+    return CompiledModel(imported, chosen.lowered, library, chosen.context, chosen.proofs, saved)
+
+
 class CompiledModel(Executable):
     """A compiled model.
+
+    Of several targets, all that it shows is of the one whose code runs here (`target`).
 
     Attributes:
         context: notes, schedule traces and timings of the compilation.
@@ -243,6 +269,7 @@ class CompiledModel(Executable):
         library: Module,
         context: PassContext,
         proofs: Proofs | None = None,
+        saved: Metadata | None = None,
     ) -> None:
         self.library = library
         self.lowered = lowered
@@ -251,6 +278,7 @@ class CompiledModel(Executable):
         self.stages = {"graph": imported, **{run.name: run.after for run in context.runs}}
         self.proofs = proofs
         super().__init__(library.loaded(), describe(imported, lowered, library.lowered, context))
+        self._saved = saved or self.metadata
 
     def _entry_point(self, signature: ExportedFunction) -> CompiledEntry:
         compilation = Compilation(self.library, self.lowered, self.context, self.stages)
@@ -333,7 +361,7 @@ class CompiledModel(Executable):
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the artefact, one shared library with code, weights and metadata, and return its
-        size in bytes.
+        size in bytes. It holds the code of all targets that the model was compiled for.
 
         `bw.load` loads it in a base install. If the name ends in `.so`, `tvm_ffi.load_module` loads
         it without Blockwright.
@@ -349,4 +377,4 @@ class CompiledModel(Executable):
                 code="BW810",
                 help="an artefact holds native code only; use operators, or a library function",
             )
-        return self.library.save(path, self.metadata)
+        return self.library.save(path, self._saved)

@@ -66,9 +66,14 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
         return self.image
 
     @property
+    def unit_objects(self) -> tuple[tuple[str, bytes], ...]:
+        """The objects of the functions, without those that all libraries have in common."""
+        return self.objects[: len(self.units)]
+
+    @property
     def segments(self) -> tuple[DataSegment, ...]:
         """Constants as data segments of a library, written without an intermediate copy."""
-        return _segments(self.constants)
+        return segments_of(self.constants)
 
 
 def compile_lowered(
@@ -92,19 +97,14 @@ def compile_lowered(
     support = _support(units, target)
     texts += support
     objects = _compile(texts, target, cache or ObjectCache(cache_directory()), pool or POOL)
-    hooks = [
-        name
-        for name in (*IDLE_HOOKS, WATCH)
-        if any(f'@"{name}"(' in text for _, text, _ in support)
-    ]
-    exports = [*(u.entry for u in units if u.entry), *hooks]
+    exports = [*(u.entry for u in units if u.entry), *_hooks(support)]
     options = LinkOptions(exports=exports, soname=soname)
     constants = {
         constant_symbol(name): np.ascontiguousarray(array)
         for name, array in module.attrs.get("constants", {}).items()
     }
     known = all(machine_of(data) in ARCHITECTURES for _, data in objects)
-    image = link(objects, options, _segments(constants)) if known else None
+    image = link(objects, options, segments_of(constants)) if known else None
     return Compiled(target, tuple(units), tuple(objects), options, constants, image)
 
 
@@ -131,7 +131,26 @@ def emit_units(module: IRModule, target: Target) -> list[FunctionCode]:
     ]
 
 
-def _support(units: list[FunctionCode], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
+def compile_support(
+    units: Sequence[FunctionCode],
+    target: Target,
+    more: Sequence[tuple[str, str, llvm.Pipeline]] = (),
+) -> tuple[list[tuple[str, bytes]], list[str]]:
+    """Compile the support code that these functions need, and `more` modules of it.
+
+    Returns the objects, and the names that the library exports for `blockwright.runtime`.
+    """
+    texts = [*_support(units, target), *more]
+    return _compile(texts, target, ObjectCache(cache_directory()), POOL), _hooks(texts)
+
+
+def _hooks(support: Sequence[tuple[str, str, llvm.Pipeline]]) -> list[str]:
+    """Functions of the support code that `blockwright.runtime` calls."""
+    texts = [text for _, text, _ in support]
+    return [n for n in (*IDLE_HOOKS, WATCH) if any(f'@"{n}"(' in text for text in texts)]
+
+
+def _support(units: Sequence[FunctionCode], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
     """Shared support code of a library: results and errors, scratch memory, the thread pool."""
     parts: list[tuple[str, str, llvm.Pipeline]] = [
         ("blockwright.runtime", runtime_ir(target), "host"),
@@ -164,7 +183,8 @@ def _compile(
     return [(name, data) for (name, _, _), data in zip(texts, result, strict=True) if data]
 
 
-def _segments(constants: Mapping[str, NDArray[Any]]) -> tuple[DataSegment, ...]:
+def segments_of(constants: Mapping[str, NDArray[Any]]) -> tuple[DataSegment, ...]:
+    """Data segments that hold these arrays, by symbol."""
     return tuple(
         DataSegment(symbol, array.reshape(-1).view(np.uint8).data)
         for symbol, array in constants.items()

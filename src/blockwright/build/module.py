@@ -14,6 +14,7 @@ from blockwright.analysis import find_violations
 from blockwright.build.compile import Compiled, compile_lowered
 from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import dump_directory, dump_passes
+from blockwright.build.several_targets import shared_library, targets_of
 from blockwright.build.steps import each
 from blockwright.codegen.abi.artefact import write_artefact
 from blockwright.codegen.function import FunctionCode
@@ -47,14 +48,20 @@ class Module(Uncopied):
     """Compiled functions, callable by name on NumPy, torch and other DLPack arrays.
 
     Attributes: `target`; `compiled` (units, objects, image); `program`, the source program, and
-    `lowered`, its flat form.
+    `lowered`, its flat form; `several`: the code of each target where there are several, of which
+    `target` is the one that runs here.
     """
 
     instead = "build its program where it is needed (programs can be pickled), or save a model"
 
     def __init__(
-        self, program: IRModule, compiled: Compiled, lowered: IRModule | None = None
+        self,
+        program: IRModule,
+        compiled: Compiled,
+        lowered: IRModule | None = None,
+        several: tuple[Compiled, ...] = (),
     ) -> None:
+        self.several = several
         self.program, self.compiled, self.target = program, compiled, compiled.target
         self.lowered = lowered or program
         self._functions: dict[str, NativeFunction] = {}
@@ -62,8 +69,10 @@ class Module(Uncopied):
 
     @property
     def library_bytes(self) -> bytes:
-        """The shared library, loadable by plain `tvm_ffi.load_module`."""
-        return b"".join(bytes(chunk) for chunk in self.compiled.library.chunks())
+        """The shared library with the code of all targets, loadable by plain
+        `tvm_ffi.load_module`."""
+        image = shared_library(self.several).image() if self.several else self.compiled.library
+        return image.tobytes()
 
     def names(self) -> tuple[str, ...]:
         """Names of the callable functions."""
@@ -110,6 +119,11 @@ class Module(Uncopied):
         Raises: ArtefactError (BW805) when the file cannot be written; no partial file is left.
         """
         compiled = self.compiled
+        if self.several:
+            joined = shared_library(self.several)
+            return write_artefact(
+                path, joined.objects, joined.options, metadata, joined.segments, joined.parts
+            )
         _ = compiled.library  # raises when the target cannot be linked
         return write_artefact(path, compiled.objects, compiled.options, metadata, compiled.segments)
 
@@ -131,8 +145,11 @@ class Module(Uncopied):
         """
         if self._library is None:
             if not self.target.is_host:
+                built = [compiled.target for compiled in self.several or (self.compiled,)]
+                lacking = ", ".join(self.target.missing_here)
                 raise BuildError(
-                    f"code for {self.target.name} does not run on this machine",
+                    f"code for {', '.join(t.name for t in built)} does not run on this machine"
+                    + f", which lacks {lacking}" * bool(lacking),
                     code="BW604",
                     help='build for target="native"',
                 )
@@ -233,9 +250,19 @@ def lowered_program(func: PrimFunc, target: Target, options: LowerOptions) -> Pr
     return lower(func, target, options=options)
 
 
+def joined(modules: Sequence[Module]) -> Module:
+    """One program's modules for several targets, the best first, as one module, which runs the
+    first code that this machine can run."""
+    if len(modules) == 1:
+        return modules[0]
+    chosen = next((module for module in modules if module.target.is_host), modules[-1])
+    several = tuple(module.compiled for module in modules)
+    return Module(chosen.program, chosen.compiled, chosen.lowered, several)
+
+
 def build(
     program: PrimFunc | IRModule,
-    target: str | Target = "native",
+    target: str | Target | Sequence[str | Target] = "native",
     *,
     soname: str | None = None,
     sanitize: Sequence[str] = (),
@@ -246,7 +273,9 @@ def build(
 
     Args:
         program: scheduled or not; with or without blocks.
-        target: a `Target` or its name.
+        target: a `Target` or its name. Of several, this process runs the best that its processor
+            supports, and the library (`library_bytes`) has the code of all of them and chooses
+            where it is loaded.
         sanitize: run-time checks that abort a call with an error: "bounds" (BW713, an access
             outside its buffer; BW717, a buffer with a negative extent), "nan" (BW714, a NaN
             stored), "uninit" (BW715, a read of an uninitialized element).
@@ -259,12 +288,13 @@ def build(
         ValidationError: BW2xx, all problems of the program; see `bw.validate`.
         BuildError: BW6xx, naming the function and the rule.
         OptionError: BW917 for an unknown sanitizer.
+        ArtefactError: BW845 for targets that cannot share a library.
     """
     given: Any = program
     if compile_cache is None and isinstance(given, Node) and (wrong := field_problems(given)):
         raise ValidationError.collect(wrong)
     module = as_module(program)
-    chosen = Target(target)
+    targets = targets_of(target)
     require_kind(
         sanitize,
         (tuple, list, set, frozenset),
@@ -274,20 +304,32 @@ def build(
         'write sanitize=["bounds"]',
     )
     options = LowerOptions(tuple(sanitize))
+    return joined([_build(module, t, options, soname, on_pass, compile_cache) for t in targets])
+
+
+def _build(
+    module: IRModule,
+    target: Target,
+    options: LowerOptions,
+    soname: str | None,
+    on_pass: OnPass | None,
+    compile_cache: CompileCache | None,
+) -> Module:
+    """Compile a module for one target; see `build`."""
     directory = dump_directory()
     for function in module.functions.values():
         if isinstance(function, GraphFunction):
-            check_graph(function, module, chosen.kind)
+            check_graph(function, module, target.kind)
     programs = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     if compile_cache is None or on_pass is not None or directory is not None:
-        problems = [p for func in programs.values() for p in find_violations(func, chosen)]
+        problems = [p for func in programs.values() for p in find_violations(func, target)]
         if problems:
             raise ValidationError.collect(problems)
         result: dict[str, Any] = {}
         for name, func in programs.items():
             watch = on_pass if directory is None else dump_passes(directory / name, on_pass)
-            result[name] = lower(func, chosen, options=options, on_pass=watch)
+            result[name] = lower(func, target, options=options, on_pass=watch)
     else:
-        result = each(lowered_program, programs, chosen, options, compile_cache)
+        result = each(lowered_program, programs, target, options, compile_cache)
     lowered = module.replace(functions={**module.functions, **result})
-    return Module(module, compile_lowered(lowered, chosen, soname=soname), lowered)
+    return Module(module, compile_lowered(lowered, target, soname=soname), lowered)

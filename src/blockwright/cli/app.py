@@ -56,7 +56,14 @@ def compile_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="OUT.bwx", help="Artefact to write.")
     ],
-    target: TargetName = "native",
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            help="Machine to compile for: native (default), x86-64-v3, …; repeatable: the artefact "
+            "then holds the code of all, and the best is chosen where it is loaded.",
+        ),
+    ] = None,
     progress: Annotated[
         bool | None,
         typer.Option("--progress/--no-progress", help="Show progress; default: on a terminal."),
@@ -83,7 +90,8 @@ def compile_command(
     with command_session(debug):
         from blockwright.cli.compile import compile_model
 
-        compile_model(model, output, target, progress, dump_dir, "prove" if prove else verify)
+        targets = target or ["native"]
+        compile_model(model, output, targets, progress, dump_dir, "prove" if prove else verify)
 
 
 @app.command("run")

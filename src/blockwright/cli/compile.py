@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ Verify = bool | Literal["prove"]
 def compile_model(
     text: str,
     path: Path,
-    target: str,
+    targets: Sequence[str],
     progress: bool | None,
     dump_dir: Path | None,
     verify: Verify,
@@ -40,7 +40,7 @@ def compile_model(
         raise OptionError(
             f"the folder of {path} does not exist", code="BW915", help=f"mkdir -p {path.parent}"
         )
-    machine = bw.Target(target)
+    machines = [bw.Target(target) for target in targets]
     options: dict[str, Any] = {}
     if dump_dir is not None:
         options["instruments"] = [PassDump(dump_dir)]
@@ -48,9 +48,9 @@ def compile_model(
     model = load_model(text)
     loaded = time.perf_counter()
     shown = sys.stderr.isatty() if progress is None else progress
-    with progress_display(machine) if shown else contextlib.nullcontext() as report:
+    with progress_display(machines[0]) if shown else contextlib.nullcontext() as report:
         compiled = bw.compile(
-            model, target=machine, verify=verify, progress=report, options=options
+            model, target=machines, verify=verify, progress=report, options=options
         )
     seconds = time.perf_counter() - loaded
     written = compiled.save(path)

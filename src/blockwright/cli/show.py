@@ -65,9 +65,13 @@ def describe(metadata: Metadata) -> None:
         "",
         "target",
         f"  triple    {metadata.triple}",
-        f"  processor {metadata.cpu or 'any'}",
-        f"  features  {' '.join(metadata.features) or 'none'}",
     ]
+    for each in [metadata.of(code) for code in metadata.targets] or [metadata]:
+        lines += [f"  name      {each.target}"] if each.target else []
+        lines += [
+            f"  processor {each.cpu or 'any'}",
+            f"  features  {' '.join(each.features) or 'none'}",
+        ]
     plan: object = main.memory or metadata.extra.get("memory_plan")
     if plan:
         known = msgspec.convert(plan, MemoryPlan)

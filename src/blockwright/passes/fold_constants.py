@@ -23,7 +23,7 @@ After::
         return y
 
 The programs are compiled by the same code generator as all others, so folding cannot change a
-result.
+result. If the target's code does not run here, this machine evaluates them.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from blockwright.passes.rewrite import (
 )
 from blockwright.runtime import constants
 from blockwright.support import BlockwrightError
+from blockwright.target import Target
 
 _MAX_BYTES = 1 << 28  # larger results are not folded (a big `full`, for example), unless they are
 _MOST_TIMES = 2  # at most this many times as large as their constants (packed weights are)
@@ -75,7 +76,8 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             wanted[name] = func.replace(attrs={**func.attrs, IS_PRIVATE: False})
     if not wanted:
         return module
-    library = build(ir.IRModule(wanted), ctx.target, compile_cache=ctx.compile_cache)
+    machine = ctx.target if ctx.target.is_host else Target("native")
+    library = build(ir.IRModule(wanted), machine, compile_cache=ctx.compile_cache)
     functions = dict(module.functions)
     folder = _Folder(wanted, library)
     for name, function in graph_functions(module):

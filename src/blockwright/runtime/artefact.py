@@ -7,6 +7,9 @@ FFI function "ffi.Module.load_from_file.so" accepts any name. Besides code, the 
 - the metadata (JSON, symbol `__bw_metadata`);
 - packed weights, which the loader maps from the file.
 
+An artefact may hold its code for several targets: see `TargetCode`. The weights that they have in
+common are stored once.
+
 Two SHA-256 checksums follow the library: one over the file up to the end of the metadata, one over
 the whole library.
 
@@ -109,15 +112,39 @@ class ExportedFunction(msgspec.Struct, frozen=True):
         return f"{self.name}({params})"
 
 
+class TargetCode(msgspec.Struct, frozen=True):
+    """The code for one target among several of an artefact.
+
+    The function `f` is exported as `f` + `suffix_of(name)`. The function `f` itself jumps to the
+    code of the first target whose features the processor has.
+
+    Attributes:
+        name, cpu, features: the target, as in `Metadata`.
+        functions: the functions, which differ between targets by their memory plans only.
+    """
+
+    name: str
+    cpu: str
+    features: tuple[str, ...]
+    functions: tuple[ExportedFunction, ...]
+
+
+def suffix_of(target: str) -> str:
+    """What distinguishes the functions of one target from those of others in one library."""
+    return f":{target}"
+
+
 class Metadata(msgspec.Struct, frozen=True):
     """The description stored in an artefact.
 
     Attributes:
         version: version of Blockwright that wrote the artefact.
         triple, cpu, features: the compilation target; `features` (LLVM names) are required to run
-            the code.
+            the code. Of several targets, what they have in common.
         main: the function that runs when the artefact itself is called; "" if there is none.
         extra: additional JSON values.
+        target: name of the target; empty in earlier artefacts and where there are several.
+        targets: the code of each target where there are several, in the order of preference.
     """
 
     version: str
@@ -127,10 +154,28 @@ class Metadata(msgspec.Struct, frozen=True):
     functions: tuple[ExportedFunction, ...] = ()
     main: str = "main"
     extra: dict[str, Any] = {}
+    target: str = ""
+    targets: tuple[TargetCode, ...] = ()
+
+    @property
+    def target_name(self) -> str:
+        """The target that the code is for; the processor in artefacts of earlier versions."""
+        return self.target or self.cpu or self.triple
+
+    def of(self, code: TargetCode) -> Metadata:
+        """The description of the code for one of the targets."""
+        return msgspec.structs.replace(
+            self,
+            cpu=code.cpu,
+            features=code.features,
+            functions=code.functions,
+            target=code.name,
+            targets=(),
+        )
 
 
 class Artefact(msgspec.Struct, frozen=True, eq=False):
-    """A loaded artefact."""
+    """A loaded artefact; `metadata` describes the code that was chosen."""
 
     path: Path
     metadata: Metadata
@@ -138,17 +183,23 @@ class Artefact(msgspec.Struct, frozen=True, eq=False):
 
 
 def load_artefact(
-    path: str | os.PathLike[str], *, verify: Literal["full", "head"] = "full"
+    path: str | os.PathLike[str],
+    *,
+    verify: Literal["full", "head"] = "full",
+    target: str | None = None,
 ) -> Artefact:
-    """Check an artefact and load it.
+    """Check an artefact and load it. Of several targets it takes the code of one, which `metadata`
+    of the result describes: the first that this processor supports, or `target`.
 
     Arguments: `verify="head"` does not read the weights until they are used.
     Raises: ArtefactError: BW800 not an artefact, BW801 truncated, BW802 newer format, BW803 for
-    another processor, BW804 damaged, BW805 cannot be read.
+    another processor, BW804 damaged, BW805 cannot be read, BW846 no code for `target`.
     """
-    metadata = read_metadata(path, verify=verify)
+    described = read_metadata(path, verify=verify)
     file = Path(path)
-    return Artefact(file.absolute(), metadata, load_library(file))
+    metadata = choose_target(described, os.fspath(file), target)
+    suffix = suffix_of(metadata.target) if described.targets else ""
+    return Artefact(file.absolute(), metadata, load_library(file, suffix))
 
 
 def read_metadata(
@@ -169,7 +220,7 @@ def read_metadata(
             if digest.digest() != trailer.head:
                 raise _damaged(name)
             metadata = _decode(description, name)
-            _check_processor(metadata, name)
+            choose_target(metadata, name)
             if verify == "full":
                 _hash(file, digest, end, size - Trailer.SIZE, size)
                 if digest.digest() != trailer.whole:
@@ -309,12 +360,33 @@ def _decode(description: bytes, name: str) -> Metadata:
         ) from error
 
 
-def _check_processor(metadata: Metadata, name: str) -> None:
-    missing = missing_features(metadata.features)
-    if missing:
-        raise ArtefactError(
-            f"{name} needs processor features this machine lacks: {', '.join(missing)}",
-            code="BW803",
-            help=f"it was built for '{metadata.cpu or metadata.triple}'; compile the model here, "
-            "or with a more common target such as 'x86-64-v3' or 'x86-64-v2'",
-        )
+def choose_target(metadata: Metadata, name: str, target: str | None = None) -> Metadata:
+    """The description of the code that runs here: of the first target, or of the one that `target`
+    names.
+
+    Arguments: `name` is the artefact's, for messages.
+    Raises: ArtefactError: BW846 if there is no code for `target`; BW803 if this processor lacks
+    features that the code needs.
+    """
+    known = tuple(metadata.of(code) for code in metadata.targets) or (metadata,)
+    if target is not None:
+        known = tuple(each for each in known if each.target_name == target)
+        if not known:
+            names = [code.name for code in metadata.targets] or [metadata.target_name]
+            raise ArtefactError(
+                f"{name} has no code for the target {target!r}",
+                code="BW846",
+                help=f"its targets: {', '.join(names)}; leave target out to take the best",
+            )
+    missing = [missing_features(each.features) for each in known]
+    for each, lacking in zip(known, missing, strict=True):
+        if not lacking:
+            return each
+    least = min(missing, key=len)
+    built_for = ", ".join(each.target_name for each in known)
+    raise ArtefactError(
+        f"{name} needs processor features this machine lacks: {', '.join(least)}",
+        code="BW803",
+        help=f"it was built for '{built_for}'; compile the model here, "
+        "or with a more common target such as 'x86-64-v3' or 'x86-64-v2'",
+    )

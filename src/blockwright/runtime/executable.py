@@ -33,7 +33,7 @@ class Executable(Uncopied):
     is the function of that name; `exe.names()` lists them all. See `EntryPoint` for calls.
 
     Attributes:
-        metadata: the description of the library.
+        metadata: the description of the library; of several targets, of the code that runs.
     """
 
     def __init__(self, library: Library, metadata: Metadata) -> None:
@@ -82,6 +82,11 @@ class Executable(Uncopied):
             )
         return self._main
 
+    @property
+    def target(self) -> str:
+        """The target whose code runs: of several, the one that was chosen for this processor."""
+        return self.metadata.target_name
+
     def __repr__(self) -> str:
         functions = ", ".join(f.describe() for f in self._functions.values())
         return f"<{type(self).__name__} {functions}>"
@@ -118,19 +123,27 @@ class Executable(Uncopied):
         return sum(entry.copies for entry in self._entries.values())
 
 
-def load(path: str | os.PathLike[str], *, libraries: Mapping[str, str] | None = None) -> Executable:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    libraries: Mapping[str, str] | None = None,
+    target: str | None = None,
+) -> Executable:
     """Load a saved artefact. Needs the base install only; imports no compiler.
 
     Shared libraries that the code calls are opened first: their names and versions are in the
     artefact's metadata. A process holds one copy of each.
 
     Arguments: `libraries` maps the name of a library to its file, where it is not the usual one.
+    Of an artefact for several targets, the code of the best that this processor supports is chosen
+    once, here; `target` names another one. `target` of the result says which it is.
     Raises: ArtefactError (BW80x) when the file is damaged, newer, or for another processor, or when
-    a library that it calls is missing (BW808) or has another version (BW809).
+    a library that it calls is missing (BW808) or has another version (BW809); BW846 when it has no
+    code for `target`.
     """
     metadata = read_metadata(path)
     if "libraries" in metadata.extra:
         shared = msgspec.convert(metadata.extra["libraries"], list[SharedLibrary])
         open_libraries(shared, libraries)
-    artefact = load_artefact(path)
+    artefact = load_artefact(path, target=target)
     return Executable(artefact.library, artefact.metadata)

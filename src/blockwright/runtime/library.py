@@ -34,21 +34,25 @@ if TYPE_CHECKING:
 
 
 class Library(Uncopied):
-    """A loaded library. Attributes: its `path`, and `module` (the FFI's module object)."""
+    """A loaded library.
+
+    Attributes: its `path`; `module`, the FFI's module object; `suffix`, which the names of its
+    functions end in where it holds code for several targets.
+    """
 
     # Slots are cleared in this order: the module must go before its memory is reclaimed.
-    __slots__ = ("module", "path", "watched")
+    __slots__ = ("module", "path", "suffix", "watched")
 
-    def __init__(self, path: Path, module: Any, watched: ReleaseOnDrop) -> None:
-        self.path, self.module, self.watched = path, module, watched
+    def __init__(self, path: Path, module: Any, watched: ReleaseOnDrop, suffix: str = "") -> None:
+        self.path, self.module, self.watched, self.suffix = path, module, watched, suffix
 
     def __contains__(self, name: str) -> bool:
-        return bool(self.module.implements_function(name))
+        return bool(self.module.implements_function(name + self.suffix))
 
     def function(self, name: str) -> Any:
         """The FFI function exported as `__tvm_ffi_NAME`; KeyError if there is none."""
         try:
-            return self.module.get_function(name)
+            return self.module.get_function(name + self.suffix)
         except AttributeError:
             raise KeyError(name) from None
 
@@ -58,9 +62,12 @@ _counter = itertools.count()
 _memory_files: list[int] = []
 
 
-def load_library(path: str | os.PathLike[str]) -> Library:
-    """Load a library from its file. Raises: ArtefactError (BW806) when dlopen fails."""
-    return _loaded(Path(path), None)
+def load_library(path: str | os.PathLike[str], suffix: str = "") -> Library:
+    """Load a library from its file; `suffix` selects the code of one of several targets.
+
+    Raises: ArtefactError (BW806) when dlopen fails.
+    """
+    return _loaded(Path(path), None, suffix)
 
 
 def load_image(
@@ -103,12 +110,12 @@ def load_image(
     return _loaded(Path(f"/proc/self/fd/{handle}"), constants)
 
 
-def _loaded(path: Path, constants: Constants | None) -> Library:
+def _loaded(path: Path, constants: Constants | None, suffix: str = "") -> Library:
     file = path.absolute()
     name = _fresh_name(file)
     module = _open(name)
     threads.apply_pending()
-    return Library(file, module, watch(module, name, constants))
+    return Library(file, module, watch(module, name, constants), suffix)
 
 
 def _fresh_name(file: Path) -> str:

@@ -330,6 +330,8 @@ CODES: dict[str, str] = {
     "BW808": "Library that the compiled code calls is not installed, or lacks a function.",
     "BW809": "Library that the compiled code calls has another version.",
     "BW810": "Module that calls Python functions cannot be saved.",
+    "BW845": "Targets whose code cannot be in one library.",
+    "BW846": "Artefact without code for the named target.",
     # ------------------------------------------------------------------------------------ options
     "BW900": "Invalid option (no more specific code).",
     "BW901": "Unknown effort level.",

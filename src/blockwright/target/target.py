@@ -196,6 +196,12 @@ class Target:
         """Whether this machine can run the code."""
         return self.arch == host.host_arch() and self.feature_set <= host.host_features()
 
+    @property
+    def missing_here(self) -> list[str]:
+        """Features that this machine's processor lacks; empty for another architecture too."""
+        lacking = self.feature_set - host.host_features()
+        return sorted(lacking) if self.arch == host.host_arch() else []
+
     def has(self, *features: str) -> bool:
         """Whether all the named features hold."""
         return self.feature_set.issuperset(features)

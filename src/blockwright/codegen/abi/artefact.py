@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from blockwright.codegen.link.link import DataSegment, LinkOptions, Note, link
+from blockwright.codegen.link.link import DataSegment, LinkOptions, Note, Part, link
 from blockwright.runtime.artefact import (
     FORMAT_VERSION,
     METADATA_SYMBOL,
@@ -33,17 +33,19 @@ def write_artefact(
     options: LinkOptions,
     metadata: Metadata,
     weights: Sequence[DataSegment] = (),
+    parts: Sequence[Part] = (),
 ) -> int:
     """Link and save an artefact. The file is written atomically.
 
-    Arguments: `weights` are written without an intermediate copy, each under its symbol. Returns
-    the size in bytes. Raises: BuildError from the linker; ArtefactError (BW805) when writing fails.
+    Arguments: `weights` are written without an intermediate copy, each under its symbol; `parts`
+    are objects with names of their own, one part for each of several targets. Returns the size in
+    bytes. Raises: BuildError from the linker; ArtefactError (BW805) when writing fails.
     """
     description = msgspec.json.encode(metadata)
     note = Note(NOTE_OWNER, NOTE_KIND, Header(FORMAT_VERSION).pack())
     segments = [DataSegment(METADATA_SYMBOL, description, 8), *weights]
     options = msgspec.structs.replace(options, notes=[*options.notes, note])
-    image = link(objects, options, segments)
+    image = link(objects, options, segments, parts=parts)
     offset, size = image.symbols[METADATA_SYMBOL]
     total = image.size + Trailer.SIZE
     image.patch(image.notes[NOTE_OWNER], Header(FORMAT_VERSION, total, offset, size).pack())

@@ -27,6 +27,7 @@ def _binding() -> Any:
 
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
+    binding.initialize_native_asmparser()  # inline assembly that is not empty
     return binding
 
 
