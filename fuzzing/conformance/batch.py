@@ -51,6 +51,8 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         wide: the results in float64, None if there are none.
+        changed, changed_wide: the inputs after the call, which some operators change, and the same
+            in float64.
         scalar: the results for special values in non-contiguous tensors, else None.
         group: label of the samples drawn together; a failing batch is split into groups first.
         settled: whether elements are deterministic (not those of random or empty tensors).
@@ -60,6 +62,8 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     sample: OperatorSample
     expected: Any
     wide: Any
+    changed: list[torch.Tensor]
+    changed_wide: list[torch.Tensor] | None
     scalar: Any
     settled: bool
     group: str = ""
@@ -74,22 +78,24 @@ def prepared(name: str, sample: OperatorSample, group: str = "") -> Prepared | N
         warnings.simplefilter("ignore")
         try:
             torch.default_generator.manual_seed(1)
-            expected = sample.call(copied(sample.tensors))
+            changed = copied(sample.tensors)
+            expected = sample.call(changed)
             torch.default_generator.manual_seed(2)
             again = sample.call(copied(sample.tensors))
             settled = name not in UNSPECIFIED and same_bits(expected, again)
         except Exception:  # noqa: BLE001  not a valid sample
             return None
         try:
-            wide_args, wide_kwargs = _wide((sample.args, sample.kwargs))
-            wide = sample.function(*wide_args, **wide_kwargs)
+            in_wide = OperatorSample("", sample.function, *_wide((sample.args, sample.kwargs)))
+            wide = sample.function(*in_wide.args, **in_wide.kwargs)
+            changed_wide = in_wide.tensors
         except Exception:  # noqa: BLE001  some operators support only one type
-            wide = None
+            wide = changed_wide = None
         scalar = None
         if sample.kind == "special" and settled:
             with contextlib.suppress(RuntimeError):  # a few operators reject such strides
                 scalar = sample.call([with_gaps(t) for t in sample.tensors])
-    return Prepared(name, sample, expected, wide, scalar, settled, group)
+    return Prepared(name, sample, expected, wide, changed, changed_wide, scalar, settled, group)
 
 
 def _wide(value: Any) -> Any:
@@ -200,28 +206,20 @@ def _attempt(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome] | Outc
     executable = compiled(program)
     if isinstance(executable, Outcome):
         return executable
-    tensors = [t for p in batch for t in copied(p.sample.tensors)]
-    results = called(executable, tuple(tensors))
+    tensors = [copied(p.sample.tensors) for p in batch]
+    results = called(executable, tuple(itertools.chain(*tensors)))
     if isinstance(results, Outcome):
         return results
-    kept = [t for p in batch for t in p.sample.tensors]
-    if not same_bits(tensors, kept):
-        text = difference(tensors, _changed_inputs(batch))
-        if text:
-            return Outcome("wrong", "", f"an input after the call: {text}")
+    for one, after in zip(batch, tensors, strict=True):
+        if not same_bits(after, one.sample.tensors):
+            text = difference(after, one.changed, one.changed_wide)
+            if text:
+                return Outcome("wrong", "", f"an input after the call: {text}")
     outcomes = [_compared(p, r) for p, r in zip(batch, results, strict=True)]
     if dynamic:
         for step in (1, 13):
             outcomes = _at_other_sizes(batch, outcomes, program, executable, step)
     return outcomes
-
-
-def _changed_inputs(batch: list[Prepared]) -> list[torch.Tensor]:
-    """The inputs after the calls in eager mode, some of which change them."""
-    tensors = [t for p in batch for t in copied(p.sample.tensors)]
-    with torch.no_grad():
-        Batch([p.sample for p in batch])(*tensors)
-    return tensors
 
 
 def _compared(one: Prepared, result: Any) -> SampleOutcome:
