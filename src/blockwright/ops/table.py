@@ -35,6 +35,7 @@ _FAMILIES = (
     "search",
     "shape",
     "softmax",
+    "sort",
     "vector_norm",
 )
 """Files with a tuple `ROWS` of operators."""
