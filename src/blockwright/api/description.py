@@ -11,7 +11,8 @@ from blockwright import __version__, ir
 from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.several import entry_attributes
 from blockwright.codegen.function import written_parameters
-from blockwright.ir.attributes import NUM_OUTPUTS
+from blockwright.graph.calling_convention import calling_convention, entry_inputs
+from blockwright.ir.attributes import OBJECT_PARAMS, OBJECT_RESULTS
 from blockwright.passes import PassContext
 from blockwright.passes.host.call_memory import call_memory
 from blockwright.passes.host.plan_memory import ArenaPlan, PlannedValue
@@ -83,14 +84,13 @@ def _function(
     context: PassContext,
 ) -> ExportedFunction:
     host: ir.PrimFunc = lowered[name]
-    count = int(host.attrs[NUM_OUTPUTS])
     results: HostResults = context.options["host_results"][name]
-    total = count + len(results.updated)
+    outputs = _results(host)
+    total = len(outputs) + len(results.updated)
     attrs = entry_attributes(imported, name)
     check_module_attributes(imported, {name: total})
     mapped = dict(host.buffer_map)
-    first = len(host.params) - count
-    inputs, outputs = host.params[:first], [mapped[p] for p in host.params[first:]]
+    objects: dict[str, Any] = host.attrs.get(OBJECT_PARAMS, {})
     position = {b: k for k, b in enumerate(host.buffers)}
     orders: dict[str, Any] = attrs.get("input_orders", {})
     orders_out: Sequence[Any] = attrs.get("output_orders", ((),) * total)
@@ -101,6 +101,8 @@ def _function(
 
     def parameter(handle: ir.Var) -> Parameter:
         buffer = mapped.get(handle)
+        if handle.name in objects:
+            return Parameter(handle.name, objects[handle.name])
         if buffer is None:
             return Parameter(handle.name, "int", handle.dtype.name)
         order = tuple(orders.get(buffer.name, ()))
@@ -108,8 +110,11 @@ def _function(
 
     return ExportedFunction(
         name,
-        tuple(map(parameter, inputs)),
-        tuple(_parameter(b, o) for b, o in zip(outputs, fresh, strict=True)),
+        tuple(map(parameter, entry_inputs(host))),
+        tuple(
+            _parameter(b, o) if isinstance(b, ir.Buffer) else Parameter(b, "object")
+            for b, o in zip(outputs, fresh, strict=True)
+        ),
         {s: (int(lower.get(s, 0)), upper.get(s)) for s in symbols},
         inputs_tree=attrs.get("inputs_tree") or _inputs_tree(imported, name),
         outputs_tree=results.tree if tree is None and total != 0 else tree,
@@ -117,6 +122,16 @@ def _function(
         updated=results.updated,
         memory=_memory(name, context.options["memory_plans"][name], lowered, compiled),
     )
+
+
+def _results(host: ir.PrimFunc) -> list[ir.Buffer | str]:
+    """The results in order: buffers, and names of objects."""
+    convention = calling_convention(host)
+    result: list[ir.Buffer | str] = [buffer for _, buffer in convention.outputs]
+    slots: dict[str, int] = host.attrs.get(OBJECT_RESULTS, {})
+    for name, position in sorted(slots.items(), key=lambda item: item[1]):
+        result.insert(position, name.removesuffix("_slot"))
+    return result
 
 
 def _parameter(buffer: ir.Buffer, order: tuple[int, ...], written: bool = False) -> Parameter:

@@ -24,6 +24,7 @@ from blockwright.codegen.link.elf_object import machine_of
 from blockwright.codegen.link.link import DataSegment, Image, LinkOptions, link
 from blockwright.codegen.llvm import binding as llvm
 from blockwright.codegen.llvm.calls import constant_symbol
+from blockwright.codegen.rt.objects import LIBRARY_MODULE, objects_ir
 from blockwright.codegen.rt.runtime import runtime_ir
 from blockwright.codegen.rt.scratch_memory import scratch_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
@@ -145,9 +146,11 @@ def compile_support(
 
 
 def _hooks(support: Sequence[tuple[str, str, llvm.Pipeline]]) -> list[str]:
-    """Functions of the support code that `blockwright.runtime` calls."""
-    texts = [text for _, text, _ in support]
-    return [n for n in (*IDLE_HOOKS, WATCH) if any(f'@"{n}"(' in text for text in texts)]
+    """Symbols of the support code that `blockwright.runtime` and `tvm_ffi` use."""
+    texts = "".join(text for _, text, _ in support)
+    names = {name: f'@"{name}"(' for name in (*IDLE_HOOKS, WATCH)}
+    names[LIBRARY_MODULE] = f'@"{LIBRARY_MODULE}"'
+    return [name for name, mention in names.items() if mention in texts]
 
 
 def _support(units: Sequence[FunctionCode], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
@@ -157,6 +160,8 @@ def _support(units: Sequence[FunctionCode], target: Target) -> list[tuple[str, s
     ]
     if any("@bw_scratch_acquire(" in u.text for u in units):
         parts.append(("blockwright.scratch", scratch_ir(target), "host"))
+    if any("@bw_object_" in u.text or "@bw_closure_make" in u.text for u in units):
+        parts.append(("blockwright.objects", objects_ir(target), "host"))
     if any("@bw_parallel_for(" in u.text for u in units):
         parts.append(("blockwright.threads", threadpool_ir(target), "host"))
     return parts

@@ -20,7 +20,7 @@ from blockwright.codegen.llvm.parallel import emit_parallel
 from blockwright.codegen.llvm.stmt import StmtEmitter
 from blockwright.codegen.llvm.types import define_rounding_to_half, value_type
 from blockwright.codegen.llvm.values import int_const
-from blockwright.graph.calling_convention import calling_convention
+from blockwright.graph.calling_convention import calling_convention, entry_inputs
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -40,6 +40,7 @@ from blockwright.ir import (
 from blockwright.ir.attributes import (
     FP_CONTRACT,
     IN_PLACE,
+    IS_CLOSURE,
     IS_HOST,
     IS_PRIVATE,
     NNAN,
@@ -141,12 +142,10 @@ def emit_function(
     StmtEmitter(context, emit_parallel).function_body(func.body)
     e.finish()
     define_rounding_to_half(module)
-    entry = None
-    if not func.attrs.get(IS_PRIVATE, False):
-        entry = SYMBOL_PREFIX + name
+    entry = None if func.attrs.get(IS_PRIVATE, False) else SYMBOL_PREFIX + name
+    if entry is not None or func.attrs.get(IS_CLOSURE):
         emit_entry(module, func, name, symbol, written)
-    outputs = dict(convention.outputs)
-    inputs = [p for p in func.params if p not in outputs]
+    outputs, inputs = dict(convention.outputs), entry_inputs(func)
     place = {p: i for i, (p, _) in enumerate(convention.buffers)}
     positions = tuple(i for i, p in enumerate(inputs) if place.get(p, -1) in written)
     text = module.render()
@@ -236,7 +235,7 @@ def _written(
             out.add(root[node.buffer])
         elif is_atomic(node):
             touch(node.args[0])
-        elif isinstance(node, Call) and node.op in ("call_extern", "call_packed"):
+        elif isinstance(node, Call) and node.op in ("call_extern", "call_packed", "load_object"):
             for arg in node.args:
                 touch(arg)
         elif isinstance(node, Call) and node.op == "call_global":

@@ -35,6 +35,7 @@ _OPERATIONS = {
     "vector_reduce_add": 6, "vector_reduce_max": 6, "vector_reduce_min": 6,
 }  # fmt: skip
 """Vector instructions per builtin operation; others count as one."""
+_CALLS = frozenset({"call_extern", "call_packed", "call_global", "call_pure_extern", "call_object"})
 _ROUNDING = 1e-6  # tolerance when rounding a number of tasks down
 _KINDS: dict[ir.ForKind, Kind] = {
     ir.ForKind.PARALLEL: "parallel",
@@ -350,7 +351,7 @@ class Reader:
         if isinstance(value, ir.BufferLoad | ir.Var | ir.IntImm | ir.FloatImm):
             return 0
         if isinstance(value, ir.Call):
-            if value.op in ("call_extern", "call_packed", "call_global", "call_pure_extern"):
+            if value.op in _CALLS:
                 self.notes.append("the work of a called function is not counted")
             args = value.args[1:] if value.op == "if_then_else" else value.args
             return _OPERATIONS.get(value.op, 1) + sum(map(self._operations, args))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright.ir import Buffer, PrimFunc, Var, collect
-from blockwright.ir.attributes import NUM_OUTPUTS
+from blockwright.ir.attributes import CALL_DEPTH, NUM_OUTPUTS, OBJECT_RESULTS
 from blockwright.support import BuildError
 
 
@@ -61,3 +61,10 @@ def calling_convention(func: PrimFunc) -> CallingConvention:
             help="results are the last buffer parameters: num_outputs is at most their number",
         )
     return CallingConvention(buffers, scalars, symbols, count)
+
+
+def entry_inputs(func: PrimFunc) -> list[Var]:
+    """The parameters of a function that callers of its entry pass, in order."""
+    outputs = {p for p, _ in calling_convention(func).outputs}
+    hidden = {*func.attrs.get(OBJECT_RESULTS, {}), func.attrs.get(CALL_DEPTH)}
+    return [p for p in func.params if p not in outputs and p.name not in hidden]

@@ -243,7 +243,11 @@ class Deduced:
                 "BW402", f"the condition of an `if` is {info_text(condition)}, not one bool", where
             )
         then, other = self._sequence(value.then_branch), self._sequence(value.else_branch)
-        return None if then is None or other is None else joined(then, other, self.analyzer)
+        return (
+            None
+            if then is None or other is None
+            else joined(then, other, self.analyzer, self.scope)
+        )
 
     def _call(self, call: ir.GraphCall, where: ir.Node) -> ir.Info | None:
         matches = [self._value(a, where) for a in call.args]

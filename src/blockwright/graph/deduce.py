@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.graph.relate import implied
 from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import SymbolBinding
 from blockwright.ops.attribute_kinds import check_attribute
@@ -18,7 +19,7 @@ from blockwright.support.former_names import replacement_of_attribute
 # Graph-level operators whose result annotation is stated by the call.
 STATED = frozenset(
     {"call_tir", "call_tir_inplace", "call_dps_library", "call_packed", "call_pure_packed",
-     "invoke_closure"}
+     "invoke_closure", "make_closure"}
 )  # fmt: skip
 _TIR_CALLS = ("call_tir", "call_tir_inplace")
 _ANY_RESULT = ("call_packed", "call_pure_packed", "invoke_closure")
@@ -48,6 +49,8 @@ def deduce_call(
     """
     if isinstance(call.op, ir.OpRef):
         _one_device(call, infos)
+        if call.op.name == "invoke_closure":
+            return _invoked(call, analyzer, infos, outer)
         return _operator(call, call.op.name, analyzer, module, infos)
     if isinstance(call.op, ir.ExternFunc):
         return _stated(call)
@@ -124,6 +127,8 @@ def _operator(
     if name in _TIR_CALLS and module is not None:
         known = _argument_infos(call.args[1:]) if infos is None else infos[1:]
         return deduce_tir_call(call, (ir.ObjectInfo(), *known), module, analyzer)
+    if name == "make_closure":
+        return _closure(call, analyzer, module, infos)
     if name in _ANY_RESULT and not call.out_info:
         return ir.ObjectInfo()
     if name in STATED:
@@ -179,6 +184,60 @@ def _check_arguments(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info]) -
     for name, default in row.attrs.items():
         if default is REQUIRED and name not in call.attrs:
             raise GraphError(f"{row.name}: needs the attribute {name!r}", code="BW401")
+
+
+def _closure(
+    call: ir.GraphCall,
+    analyzer: Analyzer,
+    module: ir.IRModule | None,
+    infos: Sequence[ir.Info] | None,
+) -> ir.Info:
+    """The signature of a function without its last parameters, which the captured values give."""
+    callee = infos[0] if infos is not None else _callee(call.args[0], module)
+    whole = infos[1] if infos is not None else call.args[1].info
+    if not isinstance(callee, ir.CallableInfo) or callee.params is None:
+        return ir.ObjectInfo()
+    given = whole.fields if isinstance(whole, ir.TupleInfo) else ()
+    count = len(callee.params) - len(given)
+    if count < 0:
+        raise GraphError(
+            f"make_closure: {len(given)} values for a function of {len(callee.params)} parameters",
+            code="BW403",
+        )
+    binding = SymbolBinding(analyzer, getattr(call.args[0], "name", "function"))
+    for param, info in zip(callee.params[count:], given, strict=True):
+        binding.match(param, info)
+    own = ir.CallableInfo(callee.params[:count], callee.ret, callee.pure)
+    return binding.result(own)
+
+
+def _invoked(
+    call: ir.GraphCall,
+    analyzer: Analyzer,
+    infos: Sequence[ir.Info] | None,
+    outer: Iterable[ir.Var],
+) -> ir.Info:
+    """The result of a function value: what its signature implies, or what the call states."""
+    callee, whole = _argument_infos(call.args) if infos is None else infos
+    known = call.out_info[0] if len(call.out_info) == 1 else ir.TupleInfo(call.out_info)
+    stated = known if call.out_info else ir.ObjectInfo()
+    if not isinstance(callee, ir.CallableInfo):
+        return stated
+    given = whole.fields if isinstance(whole, ir.TupleInfo) else (whole,)
+    if callee.params is not None:
+        if len(callee.params) != len(given):
+            raise GraphError(
+                f"the function takes {len(callee.params)} arguments, got {len(given)}", code="BW403"
+            )
+        values = [info for info in given if not isinstance(info, ir.CallableInfo)]
+        scope = (*outer, *(v for info in values for v in ir.collect(info, ir.Var)))
+        binding = SymbolBinding(analyzer, "invoke_closure", scope)
+        for param, info in zip(callee.params, given, strict=True):
+            binding.match(param, info)
+        found = binding.result(callee.ret)
+    else:
+        found = callee.ret
+    return found if implied(stated, found, analyzer) else stated
 
 
 def _argument_infos(args: Sequence[ir.GraphExpr]) -> Sequence[ir.Info]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from blockwright import ir
 from blockwright.analysis.sizes import divides_by_zero
@@ -180,8 +180,12 @@ def refined(stated: ir.Info | None, deduced: ir.Info) -> ir.Info:
     return deduced
 
 
-def joined(a: ir.Info, b: ir.Info, analyzer: Analyzer) -> ir.Info:
-    """The common annotation of a value that has one of two annotations."""
+def joined(a: ir.Info, b: ir.Info, analyzer: Analyzer, scope: Collection[ir.Var] = ()) -> ir.Info:
+    """The common annotation of a value that has one of two annotations.
+
+    Args:
+        scope: bound symbols; others in the signature of a function stand for all sizes.
+    """
     if implied(a, b, analyzer):
         return a
     if implied(b, a, analyzer):
@@ -199,8 +203,39 @@ def joined(a: ir.Info, b: ir.Info, analyzer: Analyzer) -> ir.Info:
         and len(a.fields) == len(b.fields)
     ):
         pairs = zip(a.fields, b.fields, strict=True)
-        return ir.TupleInfo(tuple(joined(x, y, analyzer) for x, y in pairs))
+        return ir.TupleInfo(tuple(joined(x, y, analyzer, scope) for x, y in pairs))
+    if isinstance(a, ir.CallableInfo) and isinstance(b, ir.CallableInfo):
+        return _callables_joined(a, b, analyzer, scope)
     return ir.ObjectInfo()
+
+
+def _callables_joined(
+    a: ir.CallableInfo, b: ir.CallableInfo, analyzer: Analyzer, scope: Collection[ir.Var]
+) -> ir.CallableInfo:
+    for stated, other in ((a, b), (b, a)):
+        if implied(stated, _instance(other, stated, scope), analyzer):
+            return stated
+    other = _instance(b, a, scope)
+    pure, params = a.pure and b.pure, None
+    if a.params is not None and other.params is not None and len(a.params) == len(other.params):
+        pairs = list(zip(a.params, other.params, strict=True))
+        if all(implied(x, y, analyzer) and implied(y, x, analyzer) for x, y in pairs):
+            params = a.params
+    result = ir.ObjectInfo() if params is None else joined(a.ret, other.ret, analyzer, scope)
+    return ir.CallableInfo(params, result, pure)
+
+
+def _instance(
+    info: ir.CallableInfo, wanted: ir.CallableInfo, scope: Collection[ir.Var]
+) -> ir.CallableInfo:
+    """A signature for the sizes of the parameters of another one."""
+    known: dict[ir.Var, ir.Expr] = {}
+    for param, given in zip(info.params or (), wanted.params or (), strict=False):
+        if isinstance(param, ir.TensorInfo) and isinstance(given, ir.TensorInfo):
+            for dim, size in zip(param.shape or (), given.shape or (), strict=False):
+                if isinstance(dim, ir.Var) and dim not in scope:
+                    known.setdefault(dim, size)
+    return ir.substitute(info, known)
 
 
 def narrowed(pattern: ir.Info, value: ir.Info) -> ir.Info:

@@ -135,6 +135,9 @@ class SymbolBinding:
             if self._mentions_unknown((info.value,)):
                 return ir.PrimInfo(info.dtype)
             return info.replace(value=self._substituted((info.value,))[0])
+        if isinstance(info, ir.CallableInfo):  # symbols that are not bound here are its own
+            known = {k: v for k, v in self.symbols.items() if k is not v}
+            return ir.substitute(info, known) if known else info
         return info
 
     def _substituted(self, dims: tuple[ir.Expr, ...]) -> tuple[ir.Expr, ...]:

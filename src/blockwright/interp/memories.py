@@ -26,6 +26,10 @@ from blockwright.ir import (
     walk,
 )
 
+_CALLS = frozenset(
+    {"call_packed", "call_extern", "call_global", "call_object", "make_closure", "load_object"}
+)
+
 
 class Memories:
     """The views and named pointers of a program, with the buffers that each may alias."""
@@ -86,7 +90,7 @@ class Memories:
             return [(b, True) for b in self.passed(node.args[WRITES[node.op]])]
         if node.op == "call_global" and called is not None:
             return [(b, True) for b in called(node)]
-        if node.op in ("call_packed", "call_extern", "call_global"):
+        if node.op in _CALLS:
             return [(b, True) for b in self.passed(node)]
         return []
 

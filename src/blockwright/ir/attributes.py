@@ -23,6 +23,19 @@ IN_PLACE = "tir.in_place"
 WORKSPACES = "tir.workspaces"
 """Number of last buffer parameters that are temporary memory, aligned to 64 bytes by the caller."""
 
+OBJECT_PARAMS = "tir.object_params"
+"""Parameters of a host program that are FFI values: name → the kind, "object" or "function"."""
+
+OBJECT_RESULTS = "tir.object_results"
+"""Parameters of a host program that are slots of FFI values that it returns: name → position among
+all results."""
+
+CALL_DEPTH = "tir.call_depth"
+"""Name of the parameter that counts the active calls of functions that call each other."""
+
+IS_CLOSURE = "tir.is_closure"
+"""Host programs that are called through closures: they have an entry even if they are private."""
+
 BOUND_ATTRS = (UPPER_BOUND, LOWER_BOUND)
 """Declared bounds of symbolic sizes: map from symbol name to integer."""
 

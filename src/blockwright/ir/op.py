@@ -86,6 +86,15 @@ def _rows() -> dict[str, Builtin]:
         Builtin("undef", "pure", 0, result="given"),  # an unspecified value
         Builtin("constant_data", "pure", 1, result="given"),  # pointer to a constant of the module
         Builtin("tensor", "read", 1, result="given"),  # a DLTensor view of a whole buffer
+        # FFI values of host programs (codegen.llvm.objects); the first argument of the others is
+        # the slot of the result
+        Builtin("object_slot", "effect", 0, result="given"),
+        Builtin("object_value", "read", 1, result="given"),  # the value in a slot, as an argument
+        Builtin("copy_object", "effect", 2, result="given"),
+        Builtin("call_object", "effect", -1, result="given"),
+        Builtin("make_closure", "effect", -1, result="given"),
+        Builtin("load_object", "effect", 3, result="given"),
+        Builtin("clear_object", "effect", 1, result="given"),
     ]
     return {row.name: row for row in rows}
 

@@ -8,7 +8,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.support import GraphError
 
-_EFFECTS = frozenset({"call_packed", "call_dps_library", "call_tir_inplace"})
+_EFFECTS = frozenset({"call_packed", "call_dps_library", "call_tir_inplace", "invoke_closure"})
 
 
 def graph_functions(module: ir.IRModule) -> list[tuple[str, ir.GraphFunction]]:

@@ -54,6 +54,7 @@ class NativeFunction(Uncopied):
         library: the library of the function; keeps its memory alive, which is otherwise released.
         framework: package of the results when no argument is an array; "" for NumPy.
         scalars: element types of the parameters that are scalars, by position, where known.
+        objects: positions of the arguments that are any value that the FFI passes.
         updates: whether written arguments are values that a model updates in place: they may not
             share memory with other arguments. Otherwise such arguments are copied.
         copies: number of arguments copied so far because of their layout.
@@ -67,6 +68,7 @@ class NativeFunction(Uncopied):
         "framework",
         "library",
         "name",
+        "objects",
         "parameters",
         "results",
         "scalars",
@@ -85,11 +87,12 @@ class NativeFunction(Uncopied):
         framework: str = "",
         scalars: Mapping[int, str] = MappingProxyType({}),
         updates: bool = False,
+        objects: Sequence[int] = (),
     ) -> None:
         self._call, self.name, self.parameters = call, name, tuple(parameters)
         self.library, self.framework = library, framework
         self.results, self.scalars = tuple(results), dict(scalars)
-        self.updates = updates
+        self.updates, self.objects = updates, frozenset(objects)
         behind = range(len(parameters), len(parameters) + len(results))
         self.written = None if written is None else frozenset((*written, *behind))
         minimum = 0 if self.written is None else min(self.written, default=sys.maxsize)
@@ -191,7 +194,7 @@ class NativeFunction(Uncopied):
                 copies += 1
                 if self.written is None or index in self.written:
                     back.append((value, copy))
-            if kind is None and not is_number(value):
+            if kind is None and not is_number(value) and index not in self.objects:
                 kind = value.__class__
             ready.append(adapted)
         if back:
@@ -296,6 +299,8 @@ class NativeFunction(Uncopied):
             return self._adapt_numpy(index, value, everything)
         if is_torch(value):
             return self._adapt_torch(index, value, everything)
+        if index in self.objects and not hasattr(value, "__dlpack__"):
+            return value, None
         if isinstance(value, tvm_ffi().Tensor) or hasattr(value, "__dlpack__"):
             return self._adapt_dlpack(index, value, everything)
         raise ArgumentError(

@@ -70,16 +70,22 @@ class Trailer(msgspec.Struct, frozen=True):
 class Parameter(msgspec.Struct, frozen=True):
     """An argument or result. Sizes in `shape` are numbers or textual expressions over `dims`.
 
+    A parameter of kind "object" is any value that the FFI passes.
     `order` lists the axes in storage order where it is not the default: (0, 2, 3, 1) for
     channels-last images. Code in the library numbers axes in storage order.
     """
 
     name: str
-    kind: Literal["tensor", "int", "float", "bool"] = "tensor"
+    kind: Literal["tensor", "int", "float", "bool", "object", "function"] = "tensor"
     dtype: str = ""
     shape: tuple[int | str, ...] = ()
     written: bool = False
     order: tuple[int, ...] = ()
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it is any value that the FFI passes, or a function."""
+        return self.kind in ("object", "function")
 
 
 class ExportedFunction(msgspec.Struct, frozen=True):
@@ -107,7 +113,10 @@ class ExportedFunction(msgspec.Struct, frozen=True):
     def describe(self) -> str:
         """The function's name with its parameters, their types and shapes."""
         params = ", ".join(
-            f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]" for p in self.parameters
+            f"{p.name}: {p.kind}"
+            if p.is_object
+            else f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]"
+            for p in self.parameters
         )
         return f"{self.name}({params})"
 

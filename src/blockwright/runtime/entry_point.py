@@ -50,10 +50,11 @@ class EntryPoint(Uncopied):
             signature.name,
             [p.name for p in parameters],
             [position for position, p in enumerate(parameters) if p.written],
-            [r.name for r in results],
+            [r.name for r in results if not r.is_object],
             library,
             signature.framework,
             updates=any(p.written for p in parameters),
+            objects=[k for k, p in enumerate(parameters) if p.is_object],
         )
         self._run = self._function.call
         self._count = len(parameters)
@@ -126,6 +127,13 @@ class EntryPoint(Uncopied):
     def _call_into(self, inputs: tuple[Any, ...], out: Any) -> Any:
         """Call with the results written into the arrays of `out`."""
         tree, results = self.signature.outputs_tree, self.signature.results
+        objects = [r.name for r in results if r.is_object]
+        if objects:
+            raise ArgumentError(
+                f"results of {self.signature.name} are objects: {', '.join(objects)}",
+                code="BW722",
+                help="call it without `out`",
+            )
         if tree is None and results:
             tree = 0
         count = len(results) + len(self._updated)

@@ -199,7 +199,6 @@ CODES: dict[str, str] = {
     "BW420": "Operator, or implementation of one, whose name is taken.",
     "BW421": "Replacement of a graph value that does not have its annotation.",
     "BW422": "Malformed graph pattern, or a capture that a match does not have.",
-    "BW423": "Function value that would have to exist at run time.",
     "BW424": "Call of a library function that does not take these arguments.",
     "BW425": "Value of the caller overwritten in a branch or in a function of the module.",
     # --------------------------------------------------------------------------------- front ends
@@ -293,7 +292,7 @@ CODES: dict[str, str] = {
     "BW719": "Call sizes violate a guard of the exported PyTorch program.",
     "BW720": "Out of memory for temporary buffers or results.",
     "BW721": "The compiled model has no function of that name, or no main function.",
-    "BW722": "Memory for a result that is a parameter updated in place.",
+    "BW722": "Memory for a result that is an object, or a parameter updated in place.",
     "BW723": "A recursive function calls itself too deep.",
     "BW724": "Shared library that the compiled code calls is not loaded.",
     "BW725": "Function of a shared library failed.",

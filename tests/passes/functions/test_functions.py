@@ -103,25 +103,6 @@ class TestCalls:
             exe(floats(3))
         assert caught.value.code == "BW704"
 
-    def test_a_function_chosen_at_run_time_is_refused(self) -> None:
-        with pytest.raises(bw.GraphError) as caught:
-            compiled("""
-    @R.function
-    def main(x: R.Tensor(("n",), "float32"), a: R.Tensor((), "bool")):
-        @R.function
-        def g(v: R.Tensor(("n",), "float32")):
-            return R.exp(v)
-        @R.function
-        def h(v: R.Tensor(("n",), "float32")):
-            return R.negative(v)
-        if a:
-            f = g
-        else:
-            f = h
-        return f(x)
-""")
-        assert caught.value.code == "BW423"
-
     def test_annotations_of_inlined_values_have_the_symbols_of_the_caller(self) -> None:
         exe = compiled("""
     @R.function

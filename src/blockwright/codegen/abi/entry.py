@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright.codegen.abi.checks import Checker, extent_text, plain
+from blockwright.codegen.abi.objects import Objects
 from blockwright.codegen.abi.results import LentResults
 from blockwright.codegen.abi.symbols import Symbols
 from blockwright.codegen.abi.tensors import tensor_of
@@ -23,7 +24,11 @@ from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.ffi import ANY, SYMBOL_PREFIX, TENSOR_OBJECT
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.values import NULL, Value, int_const
-from blockwright.graph.calling_convention import CallingConvention, calling_convention
+from blockwright.graph.calling_convention import (
+    CallingConvention,
+    calling_convention,
+    entry_inputs,
+)
 from blockwright.ir import (
     Buffer,
     DType,
@@ -37,7 +42,7 @@ from blockwright.ir import (
     const_int,
     structural_equal,
 )
-from blockwright.ir.attributes import NOALIAS
+from blockwright.ir.attributes import NOALIAS, OBJECT_PARAMS
 from blockwright.support import BuildError
 
 ENTRY_TICKS = "tir.entry_ticks"
@@ -65,7 +70,8 @@ class _Entry:
         self.written = frozenset(written)
         self.convention: CallingConvention = calling_convention(func)
         self.outputs = {p for p, _ in self.convention.outputs}
-        self.inputs = [p for p in func.params if p not in self.outputs]
+        self.inputs = entry_inputs(func)
+        self.objects = Objects(e, func)
         self.label = {p: f"argument {i + 1} `{_name(p)}`" for i, p in enumerate(self.inputs)}
         self.label |= {
             p: f"result {i + 1} `{_name(p)}`" for i, (p, _) in enumerate(self.convention.outputs)
@@ -94,6 +100,7 @@ class _Entry:
         self.symbols.check_bounds(self.func.attrs, self.convention.symbols)
         self._overlap()
         ticks.append(self._clock())
+        self.scalars |= self.objects.hidden()
         plain = [self.scalars[v] for v in self.convention.scalars]
         plain += [self.symbols.value(v) for v in self.convention.symbols]
         objects = self._results(lent) if self.outputs else []
@@ -105,11 +112,12 @@ class _Entry:
             if objects:
                 with self.e.guarded(self.e.negated(lent)):
                     self._release(objects)
+            self.objects.release()
             self.e.ret(int_const(-1, "i32"))
         if objects:
             with self.e.guarded(lent):
-                self.e.ret(int_const(0, "i32"))
-        self._return(objects)
+                self.objects.give([], self.e.params[3])
+        self.objects.give(objects, self.e.params[3])
 
     # ---------------------------------------------------------------- clock
     def _clock(self) -> Value | None:
@@ -155,6 +163,10 @@ class _Entry:
         e, dtype = self.e, param.dtype
         packed = ANY.at(e, slot)
         kind = packed.load("type")
+        if param.name in self.func.attrs.get(OBJECT_PARAMS, {}):
+            if self.func.attrs[OBJECT_PARAMS][param.name] == "function":
+                self.check.kind(kind, (ffi.FUNCTION,), "a function", slot)
+            return slot
         if dtype.is_handle:
             allowed = (ffi.OPAQUE_PTR, ffi.NONE)
             self.check.kind(kind, allowed, "an opaque pointer or None", slot)
@@ -296,20 +308,6 @@ class _Entry:
     def _release(self, objects: Sequence[Value]) -> None:
         for result in objects:
             self.e.call("i32", "TVMFFIObjectDecRef", result)
-
-    def _return(self, objects: list[Value]) -> None:
-        e, result = self.e, self.e.params[3]
-        if len(objects) == 1:
-            e.call("void", "bw_return_tensor", result, objects[0])
-        elif objects:
-            values = e.stack(ANY.size * len(objects), 16)
-            for number, tensor in enumerate(objects):
-                packed = ANY.at(e, e.offset(values, ANY.size * number))
-                packed.store("type", int_const(ffi.TENSOR))
-                packed.store("value", tensor)
-            count = int_const(len(objects), "i32")
-            e.ret(e.call("i32", "bw_return_tuple", result, values, count))
-        e.ret(int_const(0, "i32"))
 
 
 def _is_compact(buffer: Buffer) -> bool:

@@ -11,6 +11,7 @@ from blockwright.codegen.llvm import (
     atomics,
     integers,
     mathlib,
+    objects,
     packed,
     shared_library,
     types,
@@ -490,5 +491,8 @@ _METHODS: dict[str, Callable[[ExprEmitter, Call], Value]] = {
     "call_pure_extern": _call_extern, "call_llvm_pure_intrin": _call_llvm,
     "call_llvm_intrin": _call_llvm, "call_global": _call_global, "call_packed": _call_packed,
     "assume": _assume, "undef": _undef, "print": _print, "ret": _ret, "break": _jump,
-    "continue": _jump, **dict.fromkeys(PRODUCTS, _dot),
+    "continue": _jump, "object_slot": objects.object_slot, "copy_object": objects.copy_object,
+    "call_object": objects.call_object, "make_closure": objects.make_closure,
+    "load_object": objects.load_object, "clear_object": objects.clear_object,
+    **dict.fromkeys(PRODUCTS, _dot),
 }  # fmt: skip

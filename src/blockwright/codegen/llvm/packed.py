@@ -27,9 +27,9 @@ def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Valu
     e = c.e
     values = e.stack(ffi.ANY.size * (len(args) + 1), 16)
     objects: list[Value] = []
-    function = _lookup(c, name)
+    function = lookup(c, name)
     for number, arg in enumerate(args):
-        _pack(c, e.offset(values, ffi.ANY.size * number), arg, objects)
+        pack(c, e.offset(values, ffi.ANY.size * number), arg, objects)
     answer = ffi.ANY.at(e, e.offset(values, ffi.ANY.size * len(args)))
     answer.store("type", int_const(ffi.NONE))
     answer.store("value", 0)
@@ -41,7 +41,7 @@ def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Valu
     return _unpack(c, answer, result)
 
 
-def _lookup(c: ExprEmitter, name: str) -> Value:
+def lookup(c: ExprEmitter, name: str) -> Value:
     e, module = c.e, c.e.module
     symbol = f"bw.packed.{''.join(ch if ch.isalnum() else f'_{ord(ch):x}' for ch in name)}"
     slot = Global(symbol, "ptr", initial="null")
@@ -69,7 +69,7 @@ def _lookup(c: ExprEmitter, name: str) -> Value:
     return e.choose(e.compare("ne", known, NULL), lambda: known, find)
 
 
-def _pack(c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value]) -> None:
+def pack(c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value]) -> None:
     e = c.e
     if isinstance(arg, StringImm):
         kind, value = ffi.RAW_STR, e.module.string(arg.value)

@@ -15,6 +15,7 @@ from blockwright.graph.interpreter.operators import evaluated_attributes, operat
 from blockwright.graph.interpreter.programs import run_library, run_program
 from blockwright.graph.interpreter.symbols import Symbols, new_symbols
 from blockwright.graph.interpreter.values import (
+    Bound,
     Function,
     Mismatch,
     Shape,
@@ -81,6 +82,7 @@ class Interpreter:
     _special: ClassVar[dict[str, str]] = {
         "call_tir": "_program", "call_tir_inplace": "_program", "call_dps_library": "_library",
         "call_packed": "_packed", "call_pure_packed": "_packed", "invoke_closure": "_invoke",
+        "make_closure": "_bound",
         "shape_of": "_shape_of",
     }  # fmt: skip
 
@@ -350,6 +352,8 @@ class Interpreter:
         if isinstance(callee, Function):
             inside = callee.run == self.enter
             return self.call(callee, args) if inside else callee(*args)
+        if isinstance(callee, Bound):
+            return callee(*args)
         if isinstance(callee, ir.OpRef):
             return self._operator(callee, call, args, frame)
         if isinstance(callee, ir.ExternFunc):
@@ -381,6 +385,11 @@ class Interpreter:
         if len(args) == 1 and is_tuple(args[0]):
             args = list(args[0])
         return self._apply(function, args, call, frame)
+
+    def _bound(self, call: ir.GraphCall, frame: Frame) -> Any:
+        """A function with the values of its last arguments."""
+        function, captured = (self.value(a, frame) for a in call.args)
+        return Bound(function, captured, lambda args: self._apply(function, args, call, frame))
 
     def _shape_of(self, call: ir.GraphCall, frame: Frame) -> Any:
         return Shape(self.value(call.args[0], frame).shape)

@@ -79,6 +79,17 @@ class Function(msgspec.Struct, frozen=True, eq=False):
         return f"<graph function {self.name}>"
 
 
+class Bound(msgspec.Struct, frozen=True, eq=False):
+    """A closure that `make_closure` creates: a function with the values of its last arguments."""
+
+    function: Any
+    captured: tuple[Any, ...]
+    run: Callable[[Sequence[Any]], Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.run((*arguments, *self.captured))
+
+
 def described(value: Any) -> str:
     """A value in words, for messages."""
     if is_array(value):
@@ -168,6 +179,8 @@ def kind_mismatch(info: ir.Info, value: Any) -> Mismatch | None:
         if not is_function(value):
             return _other_kind(info, value)
         count = len(value.function.params) if isinstance(value, Function) else None
+        if isinstance(value, Bound) and isinstance(value.function, Function):
+            count = len(value.function.function.params) - len(value.captured)
         if count is not None and info.params is not None and count != len(info.params):
             text = f"expected a function of {len(info.params)} parameters, got one of {count}"
             return Mismatch("BW702", text)

@@ -41,6 +41,8 @@ _STATED_TYPES = {
     "address_of": "handle",
     "constant_data": "handle",
     "tensor": "handle",
+    "object_slot": "handle",
+    "object_value": "handle",
     "shape_of": "int64",
 }
 

@@ -24,7 +24,7 @@ from blockwright.ir.visit import collect
 _SMALL = 16  # constants of at most this many elements are printed inline
 _TIR_CALLS = ("call_tir", "call_tir_inplace")
 _DPS_CALLS = ("call_dps_library", "call_dps_packed")
-_PACKED_CALLS = ("call_packed", "call_pure_packed")
+_PACKED_CALLS = ("call_packed", "call_pure_packed", "invoke_closure")
 
 
 class ScriptPrinter(InfoPrinter):

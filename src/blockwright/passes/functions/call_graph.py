@@ -13,13 +13,36 @@ def callees(node: ir.Node, module: ir.IRModule) -> list[str]:
     return [n for n in names if isinstance(module.functions.get(n), ir.GraphFunction)]
 
 
-def recursive_functions(module: ir.IRModule) -> frozenset[str]:
-    """Names of the graph functions that may call themselves, directly or through others."""
+def closure_targets(module: ir.IRModule) -> list[str]:
+    """Names of the graph functions that closures call."""
+    found: dict[str, None] = {}
+    for function in module.functions.values():
+        if isinstance(function, ir.GraphFunction):
+            for call in ir.collect(function.body, ir.GraphCall):
+                if _is_operator(call, "make_closure"):
+                    found.update(dict.fromkeys(callees(call.args[0], module)))
+    return list(found)
+
+
+def _is_operator(call: ir.GraphCall, *names: str) -> bool:
+    return isinstance(call.op, ir.OpRef) and call.op.name in names
+
+
+def recursive_functions(module: ir.IRModule, *, dynamic: bool = False) -> frozenset[str]:
+    """Names of the graph functions that may call themselves, directly or through others.
+
+    Arguments: with `dynamic`, a function that calls a function value may call all closures.
+    """
     graph = {
         name: callees(f, module)
         for name, f in module.functions.items()
         if isinstance(f, ir.GraphFunction)
     }
+    targets = closure_targets(module) if dynamic else []
+    for name in graph if targets else ():
+        calls = ir.collect(module[name].body, ir.GraphCall)
+        if any(_is_operator(c, "invoke_closure", "call_packed", "call_pure_packed") for c in calls):
+            graph[name] = [*graph[name], *targets]
     return frozenset(name for name in graph if name in reachable(graph, graph[name]))
 
 

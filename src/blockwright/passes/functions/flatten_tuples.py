@@ -21,12 +21,13 @@ After::
             R.output(p, a, b, c)
         return c
 
-Nested tuples become all their leaves. Results keep their structure.
+Nested tuples become all their leaves. Results keep their structure. Function values take the
+leaves, too: their annotations and calls change in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from blockwright import ir
 from blockwright.passes.context import PassContext, graph_pass
@@ -36,7 +37,30 @@ from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple
 @graph_pass
 def flatten_tuples(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Replace tuple parameters of graph functions by parameters for their leaves."""
-    return map_graph_functions(module, lambda _, function: _Flattener().run(function))
+    flatten = _Signatures()
+    return map_graph_functions(module, lambda _, f: _Flattener().run(flatten(f)))
+
+
+class _Signatures(ir.Mutator):
+    """Flattens the parameters in annotations of function values."""
+
+    def rewrite_CallableInfo(self, node: ir.CallableInfo) -> ir.CallableInfo:
+        node = self.descend(node)
+        params = node.params
+        if params is None or not any(isinstance(p, ir.TupleInfo) for p in params):
+            return node
+        return node.replace(params=tuple(leaf for p in params for leaf in _leaves(p)))
+
+    def rewrite_Constant(self, node: ir.Constant) -> ir.Constant:
+        return node
+
+
+def _leaves(info: ir.Info) -> Iterator[ir.Info]:
+    if isinstance(info, ir.TupleInfo):
+        for field in info.fields:
+            yield from _leaves(field)
+    else:
+        yield info
 
 
 class _Flattener:
@@ -73,6 +97,8 @@ class _Flattener:
                 value = value.replace(then_branch=then, else_branch=other)
             elif isinstance(value, ir.GraphCall) and isinstance(value.op, ir.GlobalVar):
                 value = self._call(value)
+            elif isinstance(value, ir.GraphCall) and _is_of_values(value.op):
+                value = self._call_of_values(value)
             if value is not binding.value:
                 binding = binding.replace(value=value)
         self.bindings.append(binding)
@@ -94,6 +120,16 @@ class _Flattener:
         self.changed = True
         return call.replace(args=args)
 
+    def _call_of_values(self, call: ir.GraphCall) -> ir.GraphCall:
+        """`make_closure` or `invoke_closure`, whose last operand is the tuple of arguments."""
+        whole = call.args[1]
+        assert isinstance(whole, ir.TupleExpr)
+        fields = tuple(leaf for arg in whole.fields for leaf in self._argument(arg))
+        if len(fields) == len(whole.fields) and all(map(_same, fields, whole.fields)):
+            return call
+        self.changed = True
+        return call.replace(args=(call.args[0], _tuple(fields)))
+
     def _argument(self, arg: ir.GraphExpr) -> Iterator[ir.GraphExpr]:
         if not isinstance(arg.info, ir.TupleInfo):
             yield arg
@@ -108,7 +144,11 @@ class _Flattener:
             yield from self._argument(field)
 
 
-def _tuple(fields: list[ir.GraphVar]) -> ir.TupleExpr:
+def _is_of_values(op: ir.GraphExpr) -> bool:
+    return isinstance(op, ir.OpRef) and op.name in ("make_closure", "invoke_closure")
+
+
+def _tuple(fields: Sequence[ir.GraphExpr]) -> ir.TupleExpr:
     return ir.TupleExpr(tuple(fields), info=tuple_info(fields))
 
 

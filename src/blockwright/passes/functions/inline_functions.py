@@ -28,15 +28,20 @@ After::
         z_1 = R.add(y_1, y_1)
         return z_1
 
-Local functions and functions passed as values are inlined too, so that every called function is
+Local functions and functions passed as values are inlined too, wherever the called function is
 known; `match_cast` keeps the checks of a signature, and `normalize` drops those that are proved.
-Calls of recursive functions stay. Private functions that no one calls any more are removed.
+Calls of recursive functions stay. Private functions that no one mentions any more are removed.
+
+A function that is only known at run time, such as the result of a branch, remains as a local
+function with its captured values in place, or as `make_closure` of a function of the module;
+`lift_closures` makes values of them. Inlining is the flow analysis: what it does not resolve flows
+through a branch, a recursion or the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -51,7 +56,7 @@ from blockwright.support import GraphError
 def inline_functions(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Inline every call of a graph function that is not recursive.
 
-    Raises: GraphError BW423 for a function value that has to exist at run time.
+    Raises: GraphError BW840 for calls of function values that do not end.
     """
     if not any(_has_functions(f, module) for _, f in graph_functions(module)):
         return module
@@ -89,20 +94,30 @@ class _Closure(msgspec.Struct, frozen=True, eq=False):
     scope: _Scope
 
 
+class _Partial(msgspec.Struct, frozen=True, eq=False):
+    """A function of the module with the values of its last arguments."""
+
+    function: ir.GlobalVar
+    captured: tuple[_Value, ...] = ()
+
+
 class _Fields(msgspec.Struct, frozen=True, eq=False):
     """A tuple with known fields, some of which are functions."""
 
     fields: tuple[_Value, ...]
 
 
-_Value = ir.GraphExpr | _Closure | _Fields
+_T = TypeVar("_T")
+_Value = ir.GraphExpr | _Closure | _Partial | _Fields
+_Function = (_Closure, _Partial, _Fields)
 
 
 class _Scope(ir.Mutator):
     """Values of the variables and symbols of one inlined function, at one place."""
 
-    def __init__(self, outer: _Scope | None = None) -> None:
+    def __init__(self, inliner: _Inliner, outer: _Scope | None = None) -> None:
         super().__init__()
+        self.inliner = inliner
         self.values: dict[ir.GraphVar, _Value] = {} if outer is None else dict(outer.values)
         self.symbols: dict[ir.Var, ir.Expr] = {} if outer is None else dict(outer.symbols)
 
@@ -110,7 +125,7 @@ class _Scope(ir.Mutator):
         if isinstance(node, ir.Var):
             return self.symbols.get(node, node)
         if isinstance(node, ir.GraphVar):
-            return _operand(self.value(node), node)
+            return self.inliner.operand(self.value(node), node.name)
         if isinstance(node, ir.Constant):
             return node
         return node.map_children(self)
@@ -120,7 +135,9 @@ class _Scope(ir.Mutator):
         if isinstance(node, ir.GraphVar):
             return self.values.get(node, node)
         if isinstance(node, ir.GraphFunction):
-            return _Closure(node, _Scope(self))
+            return _Closure(node, _Scope(self.inliner, self))
+        if isinstance(node, ir.GlobalVar):
+            return self.inliner.named(node)
         if isinstance(node, ir.TupleExpr):
             fields = tuple(self.value(f) for f in node.fields)
             if any(_is_function(f) for f in fields):
@@ -134,24 +151,12 @@ class _Scope(ir.Mutator):
     def rename(self, symbols: Iterable[ir.Var]) -> None:
         """Give symbols that are bound here a fresh identity."""
         for symbol in symbols:
-            self.symbols[symbol] = ir.Var(symbol.name, symbol.type)
+            self.symbols[symbol] = fresh = ir.Var(symbol.name, symbol.type)
+            self.inliner.bound.add(fresh)
 
 
 def _is_function(value: _Value) -> bool:
-    return isinstance(value, (_Closure, _Fields, ir.GlobalVar))
-
-
-def _operand(value: _Value, node: ir.GraphExpr) -> ir.GraphExpr:
-    """A value as an operand of an expression; functions are values of the compiler only."""
-    if isinstance(value, (_Closure, _Fields)):
-        name = node.name if isinstance(node, ir.GraphVar) else "a value"
-        raise GraphError(
-            f"{name} is a function that would have to exist at run time",
-            code="BW423",
-            help="call it where it is defined, or pass it to a function that calls it; branches, "
-            "results, operators and recursive functions cannot take functions",
-        )
-    return value
+    return isinstance(value, _Function)
 
 
 class _Inliner:
@@ -161,19 +166,71 @@ class _Inliner:
         self.name, self.module, self.recursive = name, module, recursive
         self.bindings: list[ir.Binding] = []
         self.names: dict[str, int] = {}
+        self.active: list[ir.GraphFunction] = []
+        self.bound: set[ir.Var] = set()  # symbols of the function that is built
 
     def function(self, function: ir.GraphFunction) -> ir.GraphFunction:
         self.names = {param.name: 0 for param in function.params}
-        body = self._sequence(function.body, _Scope())
+        self.bound.update(s for p in function.params for s in ir.parameter_symbols(p.info))
+        body = self._sequence(function.body, _Scope(self))
         return function.replace(body=body)
+
+    def named(self, node: ir.GlobalVar) -> _Value:
+        """A function of the module as a value."""
+        target = self.module.functions.get(node.name)
+        return _Partial(node) if isinstance(target, ir.GraphFunction) else node
+
+    def operand(self, value: _Value, name: str = "function") -> ir.GraphExpr:
+        """A value as an operand of an expression; a function becomes a value at run time."""
+        if isinstance(value, _Fields):
+            fields = tuple(self.operand(f, name) for f in value.fields)
+            return ir.TupleExpr(fields)
+        if isinstance(value, _Partial):
+            captured = tuple(self.operand(c) for c in value.captured)
+            args = (value.function, ir.TupleExpr(captured))
+            return self._function_value(name, ir.GraphCall(ir.OpRef("make_closure"), args))
+        if isinstance(value, _Closure):
+            return self._function_value(name, self._local(value))
+        return value
+
+    def _function_value(self, name: str, value: ir.GraphExpr) -> ir.GraphVar:
+        fresh = ir.GraphVar(self._unused(name))
+        self.bindings.append(ir.VarBinding(fresh, value))
+        return fresh
+
+    def _local(self, closure: _Closure) -> ir.GraphFunction:
+        """A function whose body is inlined; it captures values of this place."""
+        function = closure.function
+        scope = _Scope(self, closure.scope)
+        symbols = (s for p in function.params for s in ir.parameter_symbols(p.info))
+        scope.rename(s for s in symbols if scope.symbols.get(s, s) not in self.bound)
+        params = tuple(self._fresh(p, scope) for p in function.params)
+        scope.values.update(zip(function.params, params, strict=True))
+        body = self._entered(function, lambda: self._sequence(function.body, scope))
+        result = scope.annotation(function.ret_info)
+        return function.replace(params=params, body=body, ret_info=result)
+
+    def _entered(self, function: ir.GraphFunction, run: Callable[[], _T]) -> _T:
+        """Inline a function. Raises: GraphError BW840 if that does not end."""
+        if self.active.count(function) > _NESTED:
+            raise GraphError(
+                f"{self.name}: {function.name} calls itself through function values",
+                code="BW840",
+                span=function.span,
+                help="call it by its name, so that the recursion happens at run time",
+            )
+        self.active.append(function)
+        result = run()
+        self.active.pop()
+        return result
 
     def _sequence(self, body: ir.SeqExpr, scope: _Scope) -> ir.SeqExpr:
         """The bindings of a function or branch as a sequence of their own."""
         saved, self.bindings = self.bindings, []
-        result = self._body(body, scope)
+        result = self.operand(self._body(body, scope))
         blocks = (ir.BindingBlock(tuple(self.bindings)),) if self.bindings else ()
         self.bindings = saved
-        return ir.SeqExpr(blocks, _operand(result, body.body))
+        return ir.SeqExpr(blocks, result)
 
     def _body(self, body: ir.SeqExpr, scope: _Scope) -> _Value:
         """Emit the bindings of a sequence here; returns its result."""
@@ -201,9 +258,8 @@ class _Inliner:
         else:
             here = scope.value(value)
             # Variables that only rename a value, and functions, need no binding.
-            plain = isinstance(value, (ir.GraphVar, ir.GraphFunction, ir.GlobalVar))
-            keep = not plain and not _is_function(here)
-            scope.values[var] = self._emit(var, _operand(here, var), scope) if keep else here
+            keep = not isinstance(value, ir.GraphVar) and not _is_function(here)
+            scope.values[var] = self._emit(var, self.operand(here), scope) if keep else here
 
     def _emit(self, var: ir.GraphVar, value: ir.GraphExpr, scope: _Scope) -> ir.GraphVar:
         fresh = self._fresh(var, scope)
@@ -211,14 +267,18 @@ class _Inliner:
         return fresh
 
     def _fresh(self, var: ir.GraphVar, scope: _Scope) -> ir.GraphVar:
-        count = self.names.get(var.name, -1) + 1
-        self.names[var.name] = count
-        name = var.name if count == 0 else f"{var.name}_{count}"
-        return ir.GraphVar(name, info=scope.annotation(var.info), span=var.span)
+        info = scope.annotation(var.info)
+        return ir.GraphVar(self._unused(var.name), info=info, span=var.span)
+
+    def _unused(self, name: str) -> str:
+        count = self.names.get(name, -1) + 1
+        self.names[name] = count
+        return name if count == 0 else f"{name}_{count}"
 
     def _cast(self, cast: ir.MatchCast, scope: _Scope) -> None:
-        value = _operand(scope.value(cast.value), cast.value)
-        scope.rename(s for s in ir.symbolic_vars(cast.pattern) if s not in scope.symbols)
+        value = self.operand(scope.value(cast.value), cast.var.name)
+        bound = {*scope.symbols, *self.bound}
+        scope.rename(s for s in ir.symbolic_vars(cast.pattern) if s not in bound)
         pattern = scope(cast.pattern)
         values = tuple(scope(v) for v in cast.values)
         var = self._fresh(cast.var, scope)
@@ -230,48 +290,58 @@ class _Inliner:
         if isinstance(whole, _Fields):
             return whole.fields[value.index]
         info = scope.annotation(value.info)
-        return self._emit(var, ir.TupleGetItem(_operand(whole, var), value.index, info=info), scope)
+        field = ir.TupleGetItem(self.operand(whole), value.index, info=info)
+        return self._emit(var, field, scope)
 
     def _branches(self, value: ir.If, scope: _Scope, var: ir.GraphVar) -> _Value:
         condition = scope(value.condition)
         known = _known_flag(condition)
         if known is not None:
             chosen = value.then_branch if known else value.else_branch
-            return self._body(chosen, _Scope(scope))
+            return self._body(chosen, _Scope(self, scope))
         branches = [
-            self._sequence(branch, _Scope(scope))
+            self._sequence(branch, _Scope(self, scope))
             for branch in (value.then_branch, value.else_branch)
         ]
         return self._emit(var, ir.If(condition, *branches), scope)
 
     # ------------------------------------------------------------------------------------- calls
     def _call(self, call: ir.GraphCall, scope: _Scope, var: ir.GraphVar) -> _Value:
-        called = scope.value(call.op)
-        if isinstance(called, ir.GlobalVar) and called.name not in self.recursive:
-            target = self.module.functions.get(called.name)
-            if isinstance(target, ir.GraphFunction):
-                called = _Closure(target, _Scope())
+        called, args = self._callee(call, scope)
+        if isinstance(called, _Partial) and called.function.name not in self.recursive:
+            target = self.module.functions[called.function.name]
+            assert isinstance(target, ir.GraphFunction)
+            args, called = [*args, *called.captured], _Closure(target, _Scope(self))
         if isinstance(called, _Closure):
-            return self._inlined(called, [scope.value(a) for a in call.args])
-        args = tuple(scope.value(a) for a in call.args)
-        operands = tuple(_operand(v, a) for v, a in zip(args, call.args, strict=True))
-        if any(isinstance(a, ir.GlobalVar) for a in operands) and not isinstance(call.op, ir.OpRef):
-            raise GraphError(
-                f"{var.name}: a recursive function cannot take functions as arguments",
-                code="BW423",
-                help="call the function by its name inside the recursive function",
-            )
+            return self._inlined(called, args)
+        if isinstance(called, _Partial):
+            args, called = [*args, *called.captured], called.function
+        if isinstance(called, ir.OpRef) and called.name == "make_closure":
+            whole = args[1]
+            fields = whole.fields if isinstance(whole, (_Fields, ir.TupleExpr)) else None
+            if isinstance(args[0], _Partial) and fields is not None:
+                return _Partial(args[0].function, (*fields, *args[0].captured))
+        operands = tuple(self.operand(a) for a in args)
         attrs = {key: _in_scope(v, scope) for key, v in call.attrs.items()}
         outs = tuple(scope(info) for info in call.out_info)
         renewed = call.replace(
-            op=_operand(called, call.op), args=operands, attrs=attrs, out_info=outs, info=None
+            op=self.operand(called), args=operands, attrs=attrs, out_info=outs, info=None
         )
         return self._emit(var, renewed, scope)
+
+    def _callee(self, call: ir.GraphCall, scope: _Scope) -> tuple[_Value, list[_Value]]:
+        """What is called, and the arguments; that of `invoke_closure` is its first argument."""
+        args = [scope.value(a) for a in call.args]
+        if not isinstance(call.op, ir.OpRef) or call.op.name != "invoke_closure":
+            return scope.value(call.op), args
+        called, whole = args
+        fields = whole.fields if isinstance(whole, (_Fields, ir.TupleExpr)) else (whole,)
+        return called, list(fields)
 
     def _inlined(self, closure: _Closure, args: Sequence[_Value]) -> _Value:
         """Emit the body of a function for these arguments."""
         function = closure.function
-        scope = _Scope(closure.scope)
+        scope = _Scope(self, closure.scope)
         infos = [param.info for param in function.params]
         scope.rename(
             s
@@ -281,13 +351,13 @@ class _Inliner:
         )
         for param, arg in zip(function.params, args, strict=True):
             scope.values[param] = self._argument(param, arg, scope)
-        return self._body(function.body, scope)
+        return self._entered(function, lambda: self._body(function.body, scope))
 
     def _argument(self, param: ir.GraphVar, arg: _Value, scope: _Scope) -> _Value:
         """An argument with the annotation of its parameter, checked."""
         if _is_function(arg) or not isinstance(param.info, _CHECKED):
             return arg
-        value = self._solved(param, _operand(arg, param), scope)
+        value = self._solved(param, self.operand(arg), scope)
         return self._matched(param, value, scope(param.info), scope)
 
     def _matched(
@@ -314,6 +384,9 @@ class _Inliner:
         pattern = ir.TensorInfo(sizes, info.dtype, device=info.device)
         return self._matched(param, value, pattern, scope)
 
+
+_NESTED = 50
+"""Calls of a function that may be inlined into each other."""
 
 _CHECKED = (ir.TensorInfo, ir.ShapeInfo, ir.PrimInfo, ir.TupleInfo)
 

@@ -39,15 +39,10 @@ shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import count
-from typing import Any
-
 from blockwright import ir
-from blockwright.graph import Deduced
 from blockwright.passes.context import PassContext, graph_pass
-from blockwright.passes.rewrite import graph_functions, unique_name
-from blockwright.support import GraphError
+from blockwright.passes.functions.outline import Outliner
+from blockwright.passes.rewrite import graph_functions
 
 
 @graph_pass
@@ -57,7 +52,7 @@ def outline_branches(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     functions = dict(module.functions)
     while waiting:
         name, function = waiting.pop()
-        outliner = _Outliner(name, function, module, functions)
+        outliner = _Branches(name, function, module, functions)
         functions[name] = outliner.run()
         for each, branch in outliner.created.items():
             functions[each] = branch
@@ -72,21 +67,7 @@ def _has_branches(function: ir.GraphFunction) -> bool:
     return any(isinstance(value, ir.If) for value in values)
 
 
-class _Outliner:
-    def __init__(
-        self,
-        name: str,
-        function: ir.GraphFunction,
-        module: ir.IRModule,
-        functions: dict[str, ir.Node],
-    ) -> None:
-        self.name, self.caller, self.functions = name, function, functions
-        deduced = Deduced(function, module)
-        if deduced.problems:
-            raise GraphError.collect(deduced.problems)
-        self.infos, self.symbols = deduced.infos, deduced.symbols
-        self.created: dict[str, ir.GraphFunction] = {}
-
+class _Branches(Outliner):
     def run(self) -> ir.GraphFunction:
         blocks = tuple(
             block.replace(bindings=tuple(map(self._binding, block.bindings)))
@@ -106,79 +87,8 @@ class _Outliner:
 
     def _outlined(self, base: str, branch: ir.SeqExpr, info: ir.Info | None) -> ir.SeqExpr:
         """A sequence that calls a new function, whose body is the branch."""
-        used = _free_variables(branch)
-        params = [self._parameter(var, position) for position, var in enumerate(used)]
-        shape = self._shape_of_symbols(branch, info, params)
-        inputs: list[ir.GraphExpr] = list(used)
-        if shape is not None:
-            taken = {p.name for p in params}
-            label = next(n for k in count() if (n := f"sizes{k or ''}") not in taken)
-            params.append(ir.GraphVar(label, info=shape.info))
-            inputs.append(shape)
-        known = dict(zip(used, params, strict=False))
-        body = _Copy(known, self.infos, self.symbols)(branch)
-        name = unique_name(base, {*self.functions, *self.created})
-        attrs = {k: v for k, v in self.caller.attrs.items() if k.startswith("tir_var_")}
-        self.created[name] = ir.GraphFunction(tuple(params), body, info, attrs)
-        call = ir.GraphCall(ir.GlobalVar(name), tuple(inputs), info=info)
+        new = self.outlined(base, branch, info)
+        call = ir.GraphCall(ir.GlobalVar(new.name), new.inputs, info=info)
         result = ir.GraphVar(base, info=info)
         block = ir.BindingBlock((ir.VarBinding(result, call),))
         return ir.SeqExpr((block,), result, info=info)
-
-    def _parameter(self, var: ir.GraphVar, position: int) -> ir.GraphVar:
-        name = var.name if var.name.isidentifier() else f"p{position}"
-        return ir.GraphVar(name, info=self.infos.get(var))
-
-    def _shape_of_symbols(
-        self, branch: ir.SeqExpr, info: ir.Info | None, params: Sequence[ir.GraphVar]
-    ) -> ir.ShapeExpr | None:
-        """The symbols that a branch uses and no parameter binds, as a shape; None if there are
-        none."""
-        # A call inside the module binds only symbols that are a whole dimension of an argument.
-        bound = {s for p in params for s in ir.symbolic_vars(p.info)}
-        inside = {
-            s for cast in ir.collect(branch, ir.MatchCast) for s in ir.symbolic_vars(cast.pattern)
-        }
-        used = (*ir.collect(branch, ir.Var), *(ir.collect(info, ir.Var) if info else ()))
-        outer = dict.fromkeys(
-            v
-            for var in used
-            for v in ir.free_vars(self.symbols.get(var, var))
-            if var not in inside or var in self.symbols
-        )
-        needed = tuple(v for v in outer if v not in bound and v not in inside)
-        return ir.ShapeExpr(needed, info=ir.ShapeInfo(needed)) if needed else None
-
-
-def _free_variables(branch: ir.SeqExpr) -> list[ir.GraphVar]:
-    """Variables that a branch uses and does not bind, in order."""
-    bound = {
-        b.var
-        for block in ir.collect(branch, ir.BindingBlock)
-        for b in block.bindings
-        if isinstance(b, (ir.VarBinding, ir.MatchCast))
-    }
-    used = dict.fromkeys(ir.collect(branch, ir.GraphVar))
-    return [var for var in used if var not in bound]
-
-
-class _Copy(ir.Mutator):
-    """The body of a branch with fresh variables, annotated with what is known of them."""
-
-    def __init__(
-        self,
-        known: dict[ir.GraphVar, ir.GraphVar],
-        infos: dict[ir.GraphVar, ir.Info | None],
-        symbols: dict[ir.Var, ir.Expr],
-    ) -> None:
-        super().__init__()
-        self._memo |= known
-        self._memo |= symbols
-        self.infos = infos
-
-    def rewrite_GraphVar(self, node: ir.GraphVar) -> Any:
-        info = self.infos.get(node, node.info)
-        return ir.GraphVar(node.name, info=info, span=node.span)
-
-    def rewrite_Constant(self, node: ir.Constant) -> ir.Constant:
-        return node

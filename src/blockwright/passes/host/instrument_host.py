@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.codegen.abi.entry import ENTRY_READINGS, ENTRY_TICKS
 from blockwright.ir.attributes import NUM_OUTPUTS
 
-_CALLS = frozenset({"call_global", "call_packed"})
+_CALLS = frozenset({"call_global", "call_packed", "call_object"})
 
 
 class _Timed(ir.Mutator):

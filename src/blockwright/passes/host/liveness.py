@@ -14,8 +14,8 @@ import msgspec
 from blockwright import ir
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_VIEW
-from blockwright.passes.host.signature import leaves
-from blockwright.passes.rewrite import tir_args, tir_callee, used_vars
+from blockwright.passes.host.signature import is_object, leaves
+from blockwright.passes.rewrite import graph_functions, tir_args, tir_callee, used_vars
 
 
 class Liveness(msgspec.Struct):
@@ -56,12 +56,31 @@ def is_view(value: ir.GraphExpr, module: ir.IRModule) -> bool:
     return bool(func.attrs.get(IS_VIEW)) and bool(tir_args(value))
 
 
+def is_only_view(name: str, func: ir.Node, module: ir.IRModule) -> bool:
+    """Whether a program is a view and never called: the memory plan aliases it instead."""
+    if not isinstance(func, ir.PrimFunc) or not func.attrs.get(IS_VIEW):
+        return False
+    calls = [
+        b.value
+        for _, f in graph_functions(module)
+        for b in f.bindings
+        if isinstance(b, ir.VarBinding) and tir_callee(b.value) == name
+    ]
+    return all(is_view(c, module) for c in calls)
+
+
+def is_unpacking(cast: ir.MatchCast) -> bool:
+    """Whether a cast copies a tensor out of an object."""
+    return is_object(cast.value.info) and isinstance(cast.var.info, ir.TensorInfo)
+
+
 def live_ranges(function: ir.GraphFunction, module: ir.IRModule) -> Liveness:
     """The live ranges of the values of a function, by position of its bindings."""
     result = Liveness()
     for binding in function.bindings:
         if isinstance(binding, ir.MatchCast):
-            result.alias[binding.var] = binding.value
+            if not is_unpacking(binding):
+                result.alias[binding.var] = binding.value
         elif isinstance(binding, ir.VarBinding):
             _name_memory(result, binding.var, binding.value, module)
     for position, binding in enumerate(function.bindings):
@@ -81,6 +100,7 @@ def _read(known: Liveness, binding: ir.Binding, module: ir.IRModule) -> list[ir.
     if not isinstance(value, ir.GraphExpr):
         return []
     runs = isinstance(value, (ir.GraphCall, ir.If)) and not is_view(value, module)
+    runs = runs or (isinstance(binding, ir.MatchCast) and is_unpacking(binding))
     var = getattr(binding, "var", None)
     named = var in known.alias or var in known.fields
     return used_vars(value) if runs or not named else []

@@ -56,23 +56,30 @@ has hundreds, and nested declarations would make a deep tree.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
 from blockwright.graph.calling_convention import calling_convention
 from blockwright.graph.updates import overwritten_arguments
-from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
+from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.copies import copy_call
-from blockwright.passes.functions.call_graph import callees, recursive_functions
+from blockwright.passes.functions.call_graph import callees, closure_targets, recursive_functions
 from blockwright.passes.host.cast_checks import cast_checks
 from blockwright.passes.host.constant_table import ConstantTable
 from blockwright.passes.host.in_place import marked
-from blockwright.passes.host.liveness import is_view
+from blockwright.passes.host.liveness import is_only_view
+from blockwright.passes.host.objects import ObjectSteps, is_object_call, scalar_argument
 from blockwright.passes.host.plan_memory import ArenaPlan, plan_memory
-from blockwright.passes.host.signature import HostResults, HostSignature, leaves, result_tree
+from blockwright.passes.host.signature import (
+    HostResults,
+    HostSignature,
+    address,
+    is_object,
+    leaves,
+    result_tree,
+)
 from blockwright.passes.host.size_order import ALIGNMENT, exact_bytes
 from blockwright.passes.rewrite import (
     branch_call,
@@ -90,12 +97,6 @@ MAX_DEPTH = 1000
 
 _HANDLE = ir.dtype_of("handle")
 _NOTHING = ir.Evaluate(ir.const(0, "int32"))
-
-
-def address(buffer: ir.Buffer) -> ir.Expr:
-    """Pointer to the first element of a buffer."""
-    zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
-    return ir.Call("address_of", (ir.BufferLoad(buffer, zeros),), _HANDLE)
 
 
 class _Host:
@@ -127,6 +128,14 @@ class _Host:
         self.pointers: dict[ir.GraphExpr, ir.Expr] = {
             param: address(buffer) for param, buffer in signature.buffers.items()
         }
+        self.pointers |= signature.objects
+        self.objects = ObjectSteps(
+            lambda step: self.steps.append(step),
+            self._pointer,
+            self._view,
+            self.plan.fields,
+            self._inner_depth(),
+        )
         self.memory: dict[ir.GraphVar, ir.Buffer] = {}  # bytes of results that hold other values
         self.declared: list[tuple[ir.Buffer, ir.Expr]] = []
         self.steps: list[ir.Stmt] = []
@@ -141,14 +150,18 @@ class _Host:
     def build(self) -> ir.PrimFunc:
         for binding in self.function.bindings:
             self._binding(binding)
-        for value, buffer in self.outputs:
-            if self.pointers.get(value) is not self.pointers[_Slot(buffer)]:
-                self._copy(value, buffer)
+        for value, place in self.outputs:
+            if isinstance(place, ir.Var):
+                if self._pointer(value) is not place:
+                    self.objects.copy(place, self._pointer(value))
+            elif self.pointers.get(value) is not self.pointers[_Slot(place)]:
+                self._copy(value, place)
         body = ir.seq(self.steps) if self.steps else ir.Evaluate(ir.const(0, "int32"))
         for buffer, source in reversed(self.declared):
             body = ir.DeclBuffer(buffer, source, body)
         if any(place.result is None for place in self.plan.place.values()):
             body = ir.Allocate(self.arena, body)
+        body = self.objects.around(body)
         body = ir.seq([*self._depth_check(), *self.checks, body])
         private = self.signature.depth is not None or "global_symbol" not in self.function.attrs
         return self.signature.program(body, private)
@@ -157,19 +170,8 @@ class _Host:
         """The program that callers outside call if this one is recursive: it passes depth 0."""
         around = HostSignature(name, self.function, recursive=False)
         around.add_outputs([value for value, _ in self.outputs])
-        inner = self.signature
-        buffers = (*around.buffers.values(), *around.outputs)
-        numbers = (v for v in around.params if not v.dtype.is_handle)
-        args = (
-            ir.StringImm(inner.name),
-            *map(address, buffers),
-            *numbers,
-            ir.const(0, "int32"),
-            *inner.convention().symbols,
-        )
-        call = ir.Call("call_global", args, ir.dtype_of("int32"))
-        private = "global_symbol" not in self.function.attrs
-        return around.program(ir.Evaluate(call), private)
+        call = around.forwarded(self.signature)
+        return around.program(call, "global_symbol" not in self.function.attrs)
 
     def _depth_check(self) -> list[ir.Stmt]:
         depth = self.signature.depth
@@ -181,21 +183,25 @@ class _Host:
         )
         return [ir.AssertStmt(depth < ir.const(MAX_DEPTH, depth.dtype), message, ())]
 
-    def _outputs(self) -> tuple[HostResults, list[tuple[ir.GraphExpr, ir.Buffer]]]:
-        """Result values with their output buffers, without parameters updated in place."""
+    def _outputs(self) -> tuple[HostResults, list[tuple[ir.GraphExpr, ir.Buffer | ir.Var]]]:
+        """Result values with their buffers or slots, without parameters updated in place."""
         result = self.function.body.body
         values = leaves(result, self.plan.fields)
         updated = self._updated(values)
         fresh = [value for k, value in enumerate(values) if k not in updated]
         self.signature.add_outputs(fresh)
-        outputs: list[tuple[ir.GraphExpr, ir.Buffer]] = []
-        for value, buffer in zip(fresh, self.signature.outputs, strict=True):
-            pointer = address(buffer)
-            self.pointers[_Slot(buffer)] = pointer
+        outputs: list[tuple[ir.GraphExpr, ir.Buffer | ir.Var]] = []
+        buffers = iter(self.signature.outputs)
+        for position, value in enumerate(fresh):
+            slots = self.signature.slots
+            place = slots[position] if position in slots else next(buffers)
+            pointer = place if isinstance(place, ir.Var) else address(place)
+            if isinstance(place, ir.Buffer):
+                self.pointers[_Slot(place)] = pointer
             root = self.plan.root(value)
             if root in self.plan.results and root not in self.pointers:
                 self.pointers[root] = pointer  # computed in place, without a copy
-            outputs.append((value, buffer))
+            outputs.append((value, place))
         tree, _ = result_tree(result.info)
         return HostResults(tree, tuple(updated.items())), outputs
 
@@ -229,6 +235,11 @@ class _Host:
                 self._check_cast(binding, value)
             return  # its annotation holds the value: no memory needed
         update = bool(overwritten_arguments(value))
+        if isinstance(binding, ir.MatchCast) and binding.var not in self.plan.alias:
+            if binding.var not in self.pointers:
+                self.pointers[binding.var] = self._planned(binding.var)
+            self.objects.load(binding.var, self._pointer(value), binding.var.name)
+            return
         if binding.var in self.plan.alias and not update:
             source = self.plan.alias[binding.var]
             self.pointers[binding.var] = self._pointer(source)
@@ -254,6 +265,8 @@ class _Host:
         elif called_function(value, self.module) is not None:
             assert isinstance(value, ir.GraphCall)
             self._function_call(value, outs)
+        elif isinstance(value, ir.GraphCall) and is_object_call(value):
+            self.objects.call(value, binding.var, self.signatures)
         elif isinstance(value, ir.GraphCall) and isinstance(value.op, ir.OpRef):
             self._library(value, outs)
         else:
@@ -301,15 +314,17 @@ class _Host:
         callee = self.signatures[name]
         pairs = zip(callee.function.params, call.args, strict=True)
         tensors = [arg for param, arg in pairs if param in callee.buffers]
-        scalars = list(callee.scalars_of(call.args))
+        scalars = list(callee.scalars_of(call.args, self._pointer))
         if callee.depth is not None:
-            mine = self.signature.depth
-            none = ir.const(0, callee.depth.dtype)
-            scalars.append(none if mine is None else mine + ir.const(1, mine.dtype))
-        self._call(callee.name, callee.program(_NOTHING, True), [*tensors, *outs], tuple(scalars))
+            scalars.append(self._inner_depth())
+        scalars += [self._pointer(outs[position]) for position in callee.slots]
+        fresh = [out for k, out in enumerate(outs) if k not in callee.slots]
+        self._call(callee.name, callee.program(_NOTHING, True), [*tensors, *fresh], tuple(scalars))
 
     def _planned(self, var: ir.GraphVar) -> ir.Expr:
-        """Address of a value in the arena, or in the memory of a result."""
+        """Address of a value in the arena, or in the memory of a result; a slot of an object."""
+        if is_object(var.info):
+            return self.objects.slot(var.name)
         place = self.plan.place.get(var)
         if place is None:
             raise GraphError(f"{var.name} has no planned storage", code="BW414")
@@ -374,17 +389,25 @@ class _Host:
             raise GraphError(
                 f"operator {value.op.name!r} has no tensor program and no library",
                 code="BW410",
-                help=_OTHERWISE.get(value.op.name),
             )
         views: list[ir.Expr] = []
         for operand in (*tir_args(value), *outs):
-            buffer = self.signature.buffer_like(operand, f"view{len(self.declared)}")
-            self.declared.append((buffer, self._pointer(operand)))
-            zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
-            views.append(ir.Call("tensor", (ir.BufferLoad(buffer, zeros),), _HANDLE))
-        scalars = [_scalar_argument(v) for v in value.attrs.values()]
+            views.append(self._view(operand))
+        scalars = [scalar_argument(v) for v in value.attrs.values()]
         args = (ir.StringImm(value.args[0].name), *views, *scalars)
         self.steps.append(ir.Evaluate(ir.Call("call_packed", args, ir.dtype_of("int32"))))
+
+    def _view(self, operand: ir.GraphExpr) -> ir.Expr:
+        """A tensor as an argument of a packed function."""
+        buffer = self.signature.buffer_like(operand, f"view{len(self.declared)}")
+        self.declared.append((buffer, self._pointer(operand)))
+        zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
+        return ir.Call("tensor", (ir.BufferLoad(buffer, zeros),), _HANDLE)
+
+    def _inner_depth(self) -> ir.Expr:
+        """The number of active calls in a function that this one calls."""
+        mine = self.signature.depth
+        return ir.const(0, "int32") if mine is None else mine + ir.const(1, mine.dtype)
 
     def _check_cast(self, binding: ir.MatchCast, source: ir.GraphExpr) -> None:
         """Check a match_cast before everything else.
@@ -420,21 +443,6 @@ class _Slot(ir.GraphExpr, frozen=True, eq=False):
         return isinstance(other, _Slot) and other.buffer is self.buffer
 
 
-def _scalar_argument(value: Any) -> ir.Expr:
-    """Convert an attribute to a packed argument: floats as float64, integers as int64."""
-    if isinstance(value, str):
-        return ir.StringImm(value)
-    if isinstance(value, float):
-        return ir.const(value, "float64")
-    return ir.as_expr(value, ir.dtype_of("int64"))
-
-
-_OTHERWISE = {
-    "call_packed": "use call_dps_packed, which receives the memory of its result",
-    "call_pure_packed": "use call_dps_packed, which receives the memory of its result",
-}
-
-
 def _shape(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
     shape = value.tensor_info.shape
     assert shape is not None
@@ -448,11 +456,13 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     constants = ConstantTable(module.attrs.get("constants", {}))
     plans: dict[str, ArenaPlan] = {}
     results: dict[str, HostResults] = {}
-    recursive = recursive_functions(module)
+    recursive = recursive_functions(module, dynamic=True)
     called = {name for _, f in graph_functions(module) for name in callees(f, module)}
     signatures = {
         name: HostSignature(name, f, name in recursive) for name, f in graph_functions(module)
     }
+    for name in closure_targets(module):
+        signatures[name].closure = True
     hosts = {
         name: _Host(
             each, module, signatures, name not in called, constants, ctx.size_checks.get(name, ())
@@ -471,23 +481,10 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             called_kernel = functions[kernel]
             assert isinstance(called_kernel, ir.PrimFunc)
             functions[kernel] = marked(called_kernel, places)
-    views = [n for n, f in functions.items() if _only_view(n, f, module)]
+    views = [n for n, f in functions.items() if is_only_view(n, f, module)]
     for name in views:
         del functions[name]
     ctx.options["memory_plans"], ctx.options["host_results"] = plans, results
     return module.replace(
         functions=functions, attrs={**module.attrs, "constants": constants.arrays}
     )
-
-
-def _only_view(name: str, func: ir.Node, module: ir.IRModule) -> bool:
-    """Whether a program is a view and never called: the memory plan aliases it instead."""
-    if not isinstance(func, ir.PrimFunc) or not func.attrs.get(IS_VIEW):
-        return False
-    calls = [
-        b.value
-        for _, f in graph_functions(module)
-        for b in f.bindings
-        if isinstance(b, ir.VarBinding) and tir_callee(b.value) == name
-    ]
-    return all(is_view(c, module) for c in calls)

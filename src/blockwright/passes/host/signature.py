@@ -2,20 +2,30 @@
 
     f(x: R.Tensor((n, 4)), s: R.Shape((m,)), t: R.Prim("int64"))  →  f(x_handle, s_0, t, out_handle)
 
-A tensor is a buffer; a shape or scalar is one scalar parameter for each dimension. Results are the
-last buffers; a result that is a parameter updated in place is none of them.
+A tensor is a buffer; a shape or scalar is one scalar parameter for each dimension; an object or
+function is the address of an FFI value. Results that are tensors are the last buffers; a result
+that is a parameter updated in place is none of them. Results that are objects are addresses of
+slots, which follow the other scalars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from blockwright import ir
 from blockwright.graph.calling_convention import CallingConvention, calling_convention
-from blockwright.ir.attributes import IS_HOST, IS_PRIVATE, NUM_OUTPUTS
+from blockwright.ir.attributes import (
+    CALL_DEPTH,
+    IS_CLOSURE,
+    IS_HOST,
+    IS_PRIVATE,
+    NUM_OUTPUTS,
+    OBJECT_PARAMS,
+    OBJECT_RESULTS,
+)
 from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
 
@@ -42,6 +52,9 @@ class HostSignature:
         params: variables of the program in order, without results.
         checks: sizes of a shape or scalar parameter that must agree with its annotation.
         outputs: the buffers of results.
+        objects: parameter → its variable, for objects and functions.
+        slots: result → its slot, for objects and functions; by position among the results.
+        closure: whether the program is called through closures.
         depth: the parameter that counts recursive calls; None for other functions.
     """
 
@@ -50,6 +63,9 @@ class HostSignature:
         self.name = f"{name}.recursive" if recursive else name
         self.function = function
         self.buffers: dict[ir.GraphVar, ir.Buffer] = {}
+        self.objects: dict[ir.GraphVar, ir.Var] = {}
+        self.slots: dict[int, ir.Var] = {}
+        self.closure = False
         self.params: list[ir.Var] = []
         self.checks: list[ir.Stmt] = []
         self._handles: list[tuple[ir.Var, ir.Buffer]] = []
@@ -65,6 +81,9 @@ class HostSignature:
                 self._scalar(f"{param.name}_{axis}", size, ir.dtype_of("int64"))
         elif isinstance(info, ir.PrimInfo):
             self._scalar(param.name, info.value, info.dtype)
+        elif is_object(info):
+            self.objects[param] = ir.Var(param.name, _HANDLE)
+            self.params.append(self.objects[param])
         else:
             buffer = self.buffer_like(param, param.name)
             self.buffers[param] = buffer
@@ -88,10 +107,13 @@ class HostSignature:
         self._handles.append((handle, buffer))
 
     def add_outputs(self, values: Sequence[ir.GraphExpr]) -> None:
-        """Add a buffer for each result that needs one."""
+        """Add a buffer or a slot for each result that needs one."""
         for position, value in enumerate(values):
             name = f"out{position}" if len(values) > 1 else "out"
-            self.outputs.append(self.buffer_like(value, name))
+            if is_object(value.info):
+                self.slots[position] = ir.Var(f"{name}_slot", _HANDLE)
+            else:
+                self.outputs.append(self.buffer_like(value, name))
 
     def buffer_like(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
         """A buffer for a tensor. Raises: GraphError BW407, BW413 if it cannot be one."""
@@ -115,21 +137,60 @@ class HostSignature:
         """The host program with a body."""
         results = [(ir.Var(f"{b.name}_handle", _HANDLE), b) for b in self.outputs]
         extra = () if self.depth is None else (self.depth,)
-        params = (*self.params, *extra, *(handle for handle, _ in results))
+        slots = self.slots.values()
+        params = (*self.params, *extra, *slots, *(handle for handle, _ in results))
         attrs = {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
         attrs |= {"global_symbol": self.name, NUM_OUTPUTS: len(results), IS_HOST: True}
         if private:
             attrs[IS_PRIVATE] = True
+        attrs |= self._object_attributes()
         return ir.PrimFunc(params, (*self._handles, *results), body, attrs)
+
+    def _object_attributes(self) -> dict[str, Any]:
+        kinds = {
+            var.name: "function" if isinstance(param.info, ir.CallableInfo) else "object"
+            for param, var in self.objects.items()
+        }
+        positions = {var.name: position for position, var in self.slots.items()}
+        attrs: dict[str, Any] = {OBJECT_PARAMS: kinds} if kinds else {}
+        if positions:
+            attrs[OBJECT_RESULTS] = positions
+        if self.closure:
+            attrs[IS_CLOSURE] = True
+            if self.depth is not None:
+                attrs[CALL_DEPTH] = self.depth.name
+        return attrs
+
+    def forwarded(self, inner: HostSignature) -> ir.Stmt:
+        """A call of a recursive program with the parameters of this one, and depth 0."""
+        convention = self.convention()
+        handles = {handle for handle, _ in convention.buffers}
+        args = (
+            ir.StringImm(inner.name),
+            *(address(buffer) for buffer in (*self.buffers.values(), *self.outputs)),
+            *(v for v in self.params if v not in handles),
+            ir.const(0, "int32"),
+            *self.slots.values(),
+            *inner.convention().symbols,
+        )
+        return ir.Evaluate(ir.Call("call_global", args, ir.dtype_of("int32")))
 
     def convention(self) -> CallingConvention:
         """The calling convention of the program."""
         return calling_convention(self.program(ir.Evaluate(ir.const(0, "int32")), private=True))
 
-    def scalars_of(self, args: Sequence[ir.GraphExpr]) -> Iterator[ir.Expr]:
-        """Values of the scalar parameters in a call with these arguments, in order."""
+    def scalars_of(
+        self, args: Sequence[ir.GraphExpr], pointer: Callable[[ir.GraphExpr], ir.Expr]
+    ) -> Iterator[ir.Expr]:
+        """Values of the scalar parameters in a call with these arguments, in order.
+
+        Arguments: `pointer` gives the addresses of objects.
+        """
         for param, arg in zip(self.function.params, args, strict=True):
             if param in self.buffers:
+                continue
+            if param in self.objects:
+                yield pointer(arg)
                 continue
             info = arg.info
             values = info.values if isinstance(info, ir.ShapeInfo) else None
@@ -142,6 +203,17 @@ class HostSignature:
                     help="match_cast it to a shape of symbols",
                 )
             yield from values
+
+
+def is_object(info: ir.Info | None) -> bool:
+    """Whether values with this annotation are FFI values: objects and functions."""
+    return isinstance(info, (ir.ObjectInfo, ir.CallableInfo))
+
+
+def address(buffer: ir.Buffer) -> ir.Expr:
+    """Pointer to the first element of a buffer."""
+    zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
+    return ir.Call("address_of", (ir.BufferLoad(buffer, zeros),), _HANDLE)
 
 
 Fields = Mapping[ir.GraphVar, tuple[ir.GraphExpr, ...]]

@@ -15,6 +15,7 @@ PIPELINE = Pipeline((
     )),
     ("LowerOperatorToTensorProgram", passes(
         "functions.inline_functions.inline_functions",
+        "functions.lift_closures.lift_closures",
         "functions.outline_branches.outline_branches",
         "normalize.normalize",
         "functions.flatten_tuples.flatten_tuples",
