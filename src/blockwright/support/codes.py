@@ -199,6 +199,7 @@ CODES: dict[str, str] = {
     "BW420": "Operator, or implementation of one, whose name is taken.",
     "BW421": "Replacement of a graph value that does not have its annotation.",
     "BW422": "Malformed graph pattern, or a capture that a match does not have.",
+    "BW423": "Function value whose calls do not end when they are inlined.",
     "BW424": "Call of a library function that does not take these arguments.",
     "BW425": "Value of the caller overwritten in a branch or in a function of the module.",
     # --------------------------------------------------------------------------------- front ends

@@ -252,7 +252,7 @@ class TestRecursion:
     def test_inlining_that_does_not_end_is_an_error(self) -> None:
         with pytest.raises(bw.GraphError) as caught:
             bw.compile(parsed(self.ENDLESS.replace("CALL", "cls.endless(cls.endless, x)")))
-        assert caught.value.code == "BW840"
+        assert caught.value.code == "BW423"
 
 
 class TestEntries:

@@ -56,7 +56,7 @@ from blockwright.support import GraphError
 def inline_functions(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Inline every call of a graph function that is not recursive.
 
-    Raises: GraphError BW840 for calls of function values that do not end.
+    Raises: GraphError BW423 for calls of function values that do not end.
     """
     if not any(_has_functions(f, module) for _, f in graph_functions(module)):
         return module
@@ -211,11 +211,11 @@ class _Inliner:
         return function.replace(params=params, body=body, ret_info=result)
 
     def _entered(self, function: ir.GraphFunction, run: Callable[[], _T]) -> _T:
-        """Inline a function. Raises: GraphError BW840 if that does not end."""
+        """Inline a function. Raises: GraphError BW423 if that does not end."""
         if self.active.count(function) > _NESTED:
             raise GraphError(
                 f"{self.name}: {function.name} calls itself through function values",
-                code="BW840",
+                code="BW423",
                 span=function.span,
                 help="call it by its name, so that the recursion happens at run time",
             )

@@ -12,7 +12,8 @@ Before::
         else:
             g = R.make_closure(cls.double, ())
             f = g
-        return f(x)
+        y = f(x)
+        return y
 
     @R.function(private=True)
     def double(v: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
@@ -23,12 +24,15 @@ After::
     @R.function
     def main(x: R.Tensor((4,), "float32"), flag: R.Tensor((), "bool")):
         if flag:
-            add = R.make_closure(cls.main_add, (x,))
+            add: R.Callable((R.Tensor((4,), "float32"),), R.Tensor((4,), "float32")) = (
+                R.make_closure(cls.main_add, (x,))
+            )
             f = add
         else:
             g = R.make_closure(cls.double, ())
             f = g
-        return R.invoke_closure(f, (x,), sinfo_args=R.Tensor((4,), "float32"))
+        y = R.invoke_closure(f, (x,), sinfo_args=R.Tensor((4,), "float32"))
+        return y
 
     @R.function(private=True)
     def double(v: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
@@ -38,7 +42,8 @@ After::
     def main_add(
         v: R.Tensor((4,), "float32"), x: R.Tensor((4,), "float32")
     ) -> R.Tensor((4,), "float32"):
-        return R.add(v, x)
+        gv: R.Tensor((4,), "float32") = R.add(v, x)
+        return gv
 
 A closure is an FFI function object that owns the captured values. Functions that reach a call only
 at run time could instead be numbered, with their captured values in a record and a `switch` at each
