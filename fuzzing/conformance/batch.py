@@ -19,6 +19,7 @@ from blockwright.frontend.torch.mutation import functional
 from blockwright.frontend.torch.names import target_name
 from blockwright.support import ImporterError
 from fuzzing.conformance.samples import UNSPECIFIED, OperatorSample, with_gaps
+from fuzzing.conformance.unspecified import free_elements
 from fuzzing.eager.compare import (
     copied,
     difference,
@@ -29,10 +30,6 @@ from fuzzing.eager.compare import (
 )
 from fuzzing.eager.outcome import Outcome, called, compiled, export, problem_of
 from fuzzing.eager.sizes import every_size_dynamic, other_sizes
-
-_CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item", "_to_copy"}
-"""Operators that convert floats to integers: PyTorch defines no value for floats out of range."""
-
 
 _BETWEEN_BYTES = 1e-3
 """Fraction of floats so close to the middle of two byte values that rounding errors decide."""
@@ -226,13 +223,17 @@ def _compared(one: Prepared, result: Any) -> SampleOutcome:
     if not one.settled:
         text = kind_difference(result, one.expected)
     else:
-        text = difference(result, one.expected, one.wide, _free(one))
+        text = difference(result, one.expected, one.wide, _free(one, result))
         if text and one.scalar is not None:
-            text = difference(result, _either(one, result), one.wide, _free(one))
+            text = difference(result, _either(one, result), one.wide, _free(one, result))
         doubtful = one.sample.kind == "special" or (text and _off_by_one(result, one.expected))
         if text and doubtful and _as_decomposed(one, result):
             return SampleOutcome("passed", "as decomposed", text)
     return SampleOutcome("wrong", "", text) if text else SampleOutcome("passed")
+
+
+def _free(one: Prepared, result: Any) -> list[Any] | None:
+    return free_elements(one.name, one.sample, result, one.expected)
 
 
 def _off_by_one(result: Any, expected: Any, few: bool = False) -> bool:
@@ -269,7 +270,7 @@ def _as_decomposed(one: Prepared, result: Any) -> bool:
         with contextlib.suppress(ImporterError):  # PyTorch cannot decompose everything
             parts = decomposed(whole, known)
             matches = parts.module()(*copied(one.sample.tensors))
-            same = not difference(result, matches, one.wide, _free(one)) or _off_by_one(
+            same = not difference(result, matches, one.wide, _free(one, result)) or _off_by_one(
                 result, matches, few=True
             )
             if same and parts is not whole:
@@ -293,24 +294,6 @@ def _either(one: Prepared, result: Any) -> Any:
         else:
             mixed.append(vector)
     return mixed
-
-
-def _free(one: Prepared) -> list[Any] | None:
-    """Masks of elements that PyTorch leaves undefined: floats that do not fit an integer type."""
-    source = one.sample.args[0]
-    if one.name.split(".")[0] not in _CONVERSIONS or not isinstance(source, torch.Tensor):
-        return None
-    if not source.is_floating_point():
-        return None
-    masks: list[Any] = []
-    for result in leaves(one.expected):
-        if result.dtype.is_floating_point or result.dtype is torch.bool:
-            masks.append(None)
-            continue
-        ends = torch.iinfo(result.dtype)
-        wide = source.to(torch.float64)
-        masks.append(~((wide > float(ends.min) - 1) & (wide < float(ends.max) + (ends.bits < 64))))
-    return masks
 
 
 def _at_other_sizes(

@@ -134,6 +134,14 @@ def inputs(ctx: OpContext, program: Program, infos: Sequence[ir.TensorInfo]) -> 
     return created
 
 
+def checked_position(value: Any, size: ir.Expr, *, from_end: bool) -> Any:
+    """An index element as a checked int64; negative ones count from the end if `from_end`."""
+    wide = ir.cast_to(value, I64)
+    if from_end and value.dtype.kind != "uint":
+        wide = ir.select(ir.compare(ir.LT, wide, ZERO), ir.add(wide, size), wide)
+    return ir.call("checked_index", wide, size)
+
+
 def at(operand: Tensor, indices: Sequence[ir.Expr]) -> Any:
     """The element of a broadcast operand for element `indices` of the result."""
     return operand[broadcast_index(operand.shape, indices)]

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.ops.common import I64, ZERO, inputs, require_kind, result, tensors, unknown
+from blockwright.ops.common import (
+    checked_position,
+    inputs,
+    require_kind,
+    result,
+    tensors,
+    unknown,
+)
 from blockwright.ops.row import (
     Array,
     Attrs,
@@ -26,14 +33,6 @@ from blockwright.ops.row import (
 )
 from blockwright.ops.samples import bools, floats, ints
 from blockwright.script.compute import Program
-
-
-def _position(value: Any, size: ir.Expr, *, from_end: bool) -> Any:
-    """An index element as a checked int64; negative ones count from the end if `from_end`."""
-    wide = ir.cast_to(value, I64)
-    if from_end and value.dtype.kind != "uint":
-        wide = ir.select(ir.compare(ir.LT, wide, ZERO), ir.add(wide, size), wide)
-    return ir.call("checked_index", wide, size)
 
 
 def _rank_sum(*ranks: int, less: int = 0) -> int:
@@ -57,7 +56,7 @@ def _lower_take(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) ->
     rank = len(index.shape)
 
     def element(*i: Any) -> Any:
-        where = _position(index[i[axis : axis + rank]], x.shape[axis], from_end=from_end)
+        where = checked_position(index[i[axis : axis + rank]], x.shape[axis], from_end=from_end)
         return x[(*i[:axis], where, *i[axis + rank :])]
 
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -89,7 +88,7 @@ def _lower_gather(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     axis = normalize_axis(ctx, attrs["axis"], len(x.shape))
 
     def element(*i: Any) -> Any:
-        where = _position(index[i], x.shape[axis], from_end=False)
+        where = checked_position(index[i], x.shape[axis], from_end=False)
         return x[(*i[:axis], where, *i[axis + 1 :])]
 
     return program.finish([program.compute("out", index.shape, element)])
@@ -135,7 +134,7 @@ def _lower_index(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -
     def element(*i: Any) -> Any:
         here = i[first : first + rank]
         where = [
-            _position(t[broadcast_index(t.shape, here)], x.shape[axis], from_end=True)
+            checked_position(t[broadcast_index(t.shape, here)], x.shape[axis], from_end=True)
             for t, axis in zip(indices, axes, strict=True)
         ]
         return x[(*i[:first], *where, *i[first + rank :])]

@@ -32,6 +32,7 @@ _FAMILIES = (
     "pad",
     "pool",
     "reduce",
+    "scatter",
     "search",
     "shape",
     "softmax",

@@ -281,25 +281,6 @@ def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
     return imp.builder.op("index", moved, *given)
 
 
-@TABLE.overload("aten.index_put.default")
-def _index_put(
-    imp: Importer, node: Any, x: Any, indices: list[Any], value: Any, accumulate: bool = False
-) -> Any:
-    """Assign one number through a mask; other targets would write at computed positions."""
-    masks = [i for i in indices if i is not None and i.tensor_info.dtype.is_bool]
-    one = all(ir.is_const_int(d, 1) for d in dims_of(value))
-    if len(masks) != 1 or masks != indices or not one or accumulate:
-        raise ImporterError(
-            "assignment to computed positions is not supported",
-            code="BW507",
-            help="assign one number through a mask, or use torch.where",
-        )
-    ones = [ir.const(1, "int64")] * (len(dims_of(x)) - len(dims_of(masks[0])))
-    mask = reshape(imp, masks[0], (*dims_of(masks[0]), *ones)) if ones else masks[0]
-    number = reshape(imp, cast_to(imp, value, x.tensor_info.dtype), ())
-    return imp.builder.op("where", mask, number, x)
-
-
 @TABLE.overload("aten.unfold.default")
 def _unfold(imp: Importer, node: Any, x: Any, dim: int, size: int, step: int) -> Any:
     """Windows along an axis; the elements of a window are a new last axis."""

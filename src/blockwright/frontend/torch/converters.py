@@ -3,7 +3,7 @@
 Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars. An
 operator row lists its overloads (`OpRow.torch`); most of these are converted from their schema by
 `calls`. Converters that a row cannot describe are here and in `convert_arithmetic`,
-`convert_layers`, `convert_shapes`, `convert_sizes` and `convert_thresholds`.
+`convert_layers`, `convert_selection`, `convert_shapes`, `convert_sizes` and `convert_thresholds`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from blockwright import ir
 from blockwright.frontend.torch import (
     convert_arithmetic,
     convert_layers,
+    convert_selection,
     convert_shapes,
     convert_sizes,
     convert_thresholds,
@@ -334,6 +335,7 @@ def _all_converters() -> dict[str, Converter]:
         TABLE,
         convert_arithmetic.TABLE,
         convert_layers.TABLE,
+        convert_selection.TABLE,
         convert_shapes.TABLE,
         convert_sizes.TABLE,
         convert_thresholds.TABLE,
