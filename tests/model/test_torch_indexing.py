@@ -70,7 +70,6 @@ def test_numbers_through_masks(agrees: Any) -> None:
 
 @pytest.mark.parametrize(("written", "code"), [
     (lambda x: x[x > 0], "BW508"),
-    (lambda x: x.clone().index_put_((torch.tensor([0, 2]),), x[0]), "BW507"),
 ])  # fmt: skip
 def test_positions_that_data_decides_are_refused(written: Any, code: str) -> None:
     class Model(torch.nn.Module):
