@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from blockwright.codegen.llvm import integers, nontemporal, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.lane_offsets import lane_offsets
 from blockwright.codegen.llvm.values import (
     Value,
     int_const,
@@ -130,6 +131,8 @@ def load(c: ExprEmitter, expr: BufferLoad) -> Value:
         and 2 <= stride <= GATHER_STRIDE < dtype.lanes
     ):
         result = _every(c, expr.buffer, flat, stride, type_, mask)
+    elif mask is None and (near := _near(c, expr.buffer, flat)) is not None:
+        result = near
     else:
         _whole_elements(expr.buffer)
         pointer, align = _place(c, expr.buffer, flat)
@@ -179,6 +182,29 @@ def _every(
         result = e.shuffle(first, piece, picks)
     assert result is not None
     return result
+
+
+def _near(c: ExprEmitter, buffer: Buffer, index: Expr) -> Value | None:
+    """Load elements at constant distances, fewer than lanes, with a contiguous load between them.
+
+    None if the index has another form.
+    """
+    found = lane_offsets(index)
+    if found is None or buffer.dtype.lanes > 1:
+        return None
+    first, last = min(found.offsets), max(found.offsets)
+    count = last - first + 1
+    if count > len(found.offsets):
+        return None
+    at = build.const(first, "int64")
+    if found.base is not None:
+        at = build.add(found.base, build.const(first, found.base.dtype))
+    if count == 1:
+        return c.e.splat(load(c, BufferLoad(buffer, (at,))), len(found.offsets))
+    ramp = E.Ramp(at, build.const(1, at.dtype), count)
+    type_ = types.memory_type(buffer.dtype.with_lanes(count))
+    piece = _contiguous(c, buffer, ramp, type_, None, reverse=False)
+    return c.e.shuffle(piece, Value(type_, "poison"), [k - first for k in found.offsets])
 
 
 def _contiguous(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from blockwright.codegen.llvm import access, calls, integers, types
+from blockwright.codegen.llvm import access, calls, four_bit_tables, integers, types
 from blockwright.codegen.llvm.context import FunctionContext
 from blockwright.codegen.llvm.real import Real
 from blockwright.codegen.llvm.values import (
@@ -53,6 +53,7 @@ class ExprEmitter:
     def __init__(self, context: FunctionContext) -> None:
         self.context, self.e = context, context.e
         self._known: list[dict[Expr, Value]] = [{}]
+        self._single: dict[str, Value] = {}  # narrow float → the same number in single precision
         self._nsw = False
         self.mask: Value | None = None
 
@@ -79,6 +80,11 @@ class ExprEmitter:
             matches = known.get(expr)
             if matches is not None:
                 return matches
+        if isinstance(expr, (E.BinaryOp, E.Cast)) and expr.dtype.is_float:
+            found = self._of_four_bits(expr)
+            if found is not None:
+                self._known[-1][expr] = found
+                return found
         if isinstance(expr, E.BinaryOp):
             return self._chain(expr)
         method = self.table.get(type(expr).__name__)
@@ -91,6 +97,29 @@ class ExprEmitter:
         result = method(self, expr)
         self._known[-1][expr] = result
         return result
+
+    def _of_four_bits(self, expr: Expr) -> Value | None:
+        """The value of a function of four bits, where there is a better way than its arithmetic."""
+        narrow, fast = types.is_narrow(expr.dtype), four_bit_tables.has_lookup(self.e, expr.dtype)
+        if not narrow and not fast:
+            return None
+        found = four_bit_tables.four_bits(expr)
+        if found is None or not (fast or found.exact):
+            return None
+        if fast:
+            wide = four_bit_tables.lookup(self.e, self.value(found.index), found.values)
+        else:
+            wide = self.value(four_bit_tables.in_single(expr))
+        if not narrow:
+            return wide
+        result = types.narrow(self.e, wide, expr.dtype)
+        self._single[result.text] = wide
+        return result
+
+    def _widened(self, value: Value, dtype: DType) -> Value:
+        """A narrow float in single precision."""
+        known = self._single.get(value.text)
+        return types.widen(self.e, value, dtype) if known is None else known
 
     def index(self, expr: Expr) -> Value:
         """An integer expression as a 64-bit index; the indices in it do not overflow."""
@@ -111,7 +140,11 @@ class ExprEmitter:
         return self.context.module.string(expr.value)
 
     def on_Cast(self, expr: E.Cast) -> Value:
-        return types.cast(self.e, self.value(expr.value), expr.value.dtype, expr.dtype)
+        value = self.value(expr.value)
+        known = self._single.get(value.text)
+        if known is not None and expr.dtype.is_float and expr.dtype.bits == 32:
+            return known
+        return types.cast(self.e, value, expr.value.dtype, expr.dtype)
 
     def on_Let(self, expr: E.Let) -> Value:
         self.context.variables[expr.var] = self.value(expr.value)
@@ -124,6 +157,10 @@ class ExprEmitter:
         spine: list[E.BinaryOp] = []
         node: Expr = expr
         while isinstance(node, E.BinaryOp) and not any(node in k for k in self._known):
+            found = self._of_four_bits(node) if spine and node.dtype.is_float else None
+            if found is not None:
+                self._known[-1][node] = found
+                break
             spine.append(node)
             node = node.a
         left = self.value(node)
@@ -160,7 +197,7 @@ class ExprEmitter:
     def _float_binary(self, kind: type[E.BinaryOp], a: Value, b: Value, dtype: DType) -> Value:
         if types.is_narrow(dtype):
             wide = DType("float", 32, dtype.lanes)
-            x, y = types.widen(self.e, a, dtype), types.widen(self.e, b, dtype)
+            x, y = self._widened(a, dtype), self._widened(b, dtype)
             return types.narrow(self.e, self._float_binary(kind, x, y, wide), dtype)
         if kind in _ARITHMETIC:
             return self.float_op(_ARITHMETIC[kind][1], a, b)

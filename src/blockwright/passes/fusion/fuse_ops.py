@@ -53,7 +53,7 @@ from analysis of the programs, never from names:
     consumer; also pure data movement that keeps the anchor's last axis contiguous;
   * prologues: pure data movement in front of any consumer (reading through an index map is free);
     for reductions, which load each row into cache once, any light producer; also for an operand
-    that the anchor's strategy loads once per element, as GEMM does when it packs panels.
+    that the anchor's strategy loads once per element: GEMM when it packs panels, and GEMV.
 An operation that only relabels a group's result, such as a reshape, stays outside: it becomes a
 view, which is free. All programs of a group have the same floating-point attributes
 (`tir.fp_contract`, `tir.nnan`). Only values with a single consumer are fused, so no work is

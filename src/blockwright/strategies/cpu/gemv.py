@@ -13,6 +13,10 @@ depending on the matrix's layout:
   first-level cache, and some reduction steps are added at a time.
 
 Narrow operands are otherwise widened as they are loaded.
+
+A matrix that is computed element by element, such as decoded weights, is computed as it is read.
+Where several columns share an element of packed data, the lanes of a vector of updates are as many
+columns apart: it then loads different words and shifts all of them by one constant.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin import dot_lanes_name
-from blockwright.ir.annotations import LOOP_PARTITION
+from blockwright.ir.annotations import LOOP_PARTITION, PREFETCH_READ
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import long_sums
 from blockwright.strategies.cpu.elementwise import spread_by
@@ -41,6 +45,7 @@ from blockwright.strategies.cpu.gemv_plan import (
 )
 from blockwright.strategies.cpu.inline import extent, is_copy
 from blockwright.strategies.cpu.micro_kernel import MicroKernel, micro_kernel
+from blockwright.strategies.cpu.packed_columns import decoders_of, interleaved, shared_columns
 from blockwright.strategies.cpu.register_tiling import max_skinny_rows
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_by
 from blockwright.strategies.match.blocks import (
@@ -58,11 +63,12 @@ from blockwright.strategies.match.blocks import (
     windowed,
 )
 from blockwright.strategies.ranking import misfit, ranked, refuse_below_one
-from blockwright.strategies.strategy import Strategy, facts_unless
+from blockwright.strategies.strategy import Fusion, Strategy, facts_unless
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _GATHERED = 3  # rows up to which vectors of strided elements are worth gathering
+_DECODED_ROWS = 4  # rows up to which the elements of the matrix are computed as they are read
 _TILES = 8  # passes of dot products over matrix rows in cache, at most
 
 
@@ -160,9 +166,11 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
 def _shape(func: ir.PrimFunc, target: Target) -> tuple[Skinny, GemvShape]:
     """The roles of a product's axes, and the sizes that plans depend on."""
     sch = Schedule(func)
-    block = node(sch, _neighbours(sch)[0])
+    handle, _, others = _neighbours(sch)
+    block = node(sch, handle)
     roles = _roles(block, target)
     kernel = _dot_kernel(block, target)
+    decoders = decoders_of([node(sch, other) for other in others], roles.matrix)
     return roles, GemvShape(
         extent_of(block, roles.few) or 1,
         extent_of(block, roles.many),
@@ -171,6 +179,8 @@ def _shape(func: ir.PrimFunc, target: Target) -> tuple[Skinny, GemvShape]:
         roles.matrix.dtype.bits,
         "" if kernel is None else kernel.dot,
         1 if kernel is None else kernel.group,
+        shared_columns(decoders),
+        len({region.buffer for block in decoders for region in block.reads}),
     )
 
 
@@ -198,9 +208,10 @@ def plans(func: ir.PrimFunc, target: Target) -> Iterator[GemvPlan]:
 def apply(sch: Schedule, target: Target, plan: GemvPlan) -> None:
     """Schedule a program by a plan."""
     refuse_below_one(plan, "vector_bits")
-    refuse_below_one(plan.form, *plan.form.__struct_fields__)
-    block, out, kept = _neighbours(sch)
+    refuse_below_one(plan.form, *(n for n in plan.form.__struct_fields__ if n != "ahead"))
+    block, out, others = _neighbours(sch)
     roles = _roles(node(sch, block), target)
+    decoders = decoders_of([node(sch, other) for other in others], roles.matrix)
     if roles.dots != isinstance(plan.form, Dots):
         raise misfit(
             "the matrix is contiguous along its " + ("reduction" if roles.dots else "columns"),
@@ -214,8 +225,11 @@ def apply(sch: Schedule, target: Target, plan: GemvPlan) -> None:
     else:
         task = _updates(sch, block, out, roles, plan, plan.form)
     sch.parallel(task)
-    for handle in kept:
-        spread_by(sch, [handle], plan.producers)
+    for handle in others:
+        if node(sch, handle) in decoders:
+            sch.compute_inline(handle)
+        else:
+            spread_by(sch, [handle], plan.producers)
 
 
 def _roles(block: ir.Block, target: Target) -> Skinny:
@@ -228,8 +242,8 @@ def _roles(block: ir.Block, target: Target) -> Skinny:
 def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV, list[BlockRV]]:
     """Inline the blocks before and after the product.
 
-    Returns the product, the block after it, and the producers of the smaller operand, which
-    inlining would recompute for every row of the matrix.
+    Returns the product, the block after it, and the producers of the operands. Inlining those of
+    the smaller operand would recompute them for every row of the matrix.
     """
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
@@ -427,28 +441,34 @@ def _updates(
     """Keep the sums of a strip of columns in cache; add some reduction steps to them at a time."""
     lanes = max(1, plan.vector_bits // node(sch, block).writes[0].buffer.dtype.bits)
     _sums_along(sch, block, roles.many)
+    if form.shared > 1:
+        interleaved(sch, block, lanes, form.shared)
     batch, few, (count,), (k,) = _axes(sch, block, roles)
     over, sums = _cut(sch, k, plan.piece), block
     if over is not None:
         sums = sch.rfactor(over, 0)
         *batch_and_few, count, over = sch.get_loops(block)
         batch, few = batch_and_few[: len(batch)], batch_and_few[len(batch) :]
-    task, vectors, lane = sch.split(count, [None, max(1, form.columns // lanes), lanes])
+    whole = lanes * form.shared
+    vectors_of_task = max(1, form.columns // whole)
+    if (columns := extent(sch, count)) is not None:
+        vectors_of_task = min(vectors_of_task, -(-columns // whole))
+    task, vectors, lane, part = sch.split(count, [None, vectors_of_task, lanes, form.shared])
     if over is not None:
-        sch.reorder(*batch, task, over, *few, vectors, lane)
+        sch.reorder(*batch, task, over, *few, vectors, part, lane)
         sch.compute_at(sums, over, preserve_unit_loops=True)
         _, *own, count, k = inner_loops(sch, sums, over)
         few = own[len(batch) :]
-        vectors, lane = sch.split(count, [None, lanes])
+        vectors, lane, part = sch.split(count, [None, lanes, form.shared])
     k0, k1 = sch.split(k, [None, min(form.steps, extent(sch, k) or form.steps)])
-    sch.reorder(*([*batch, task] if over is None else []), k0, vectors, *few, k1, lane)
+    sch.reorder(*([*batch, task] if over is None else []), k0, vectors, part, *few, k1, lane)
     sch.reverse_compute_at(out, task)
     if over is not None:
-        for part in (sch.decompose_reduction(block, over), block):
-            sch.vectorize(sch.get_loops(part)[-1])
+        for each in (sch.decompose_reduction(block, over), block):
+            sch.vectorize(sch.get_loops(each)[-1])
     init = sch.decompose_reduction(sums, k0)
     sch.vectorize(lane)
-    for loop in (*few, k1):
+    for loop in (part, *few, k1):
         sch.unroll(loop)
     if over is None:
         sch.vectorize(sch.get_loops(init)[-1])
@@ -456,6 +476,8 @@ def _updates(
         vectorize_by(sch, init, sch.get_loops(init)[-1], plan.vector_bits)
     vectorize_by(sch, out, sch.get_loops(out)[-1], plan.vector_bits)
     sch.annotate(k0, LOOP_PARTITION, True)
+    if form.ahead:
+        sch.annotate(vectors, PREFETCH_READ, form.ahead)
     task = sch.fuse(*batch, task) if batch else task
     sch.annotate(task, LOOP_PARTITION, True)
     return task
@@ -479,4 +501,19 @@ def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, GemvPlan]
     return [] if long is None else [(long, _best_plan(func, target, unknown=True))]
 
 
-STRATEGY = Strategy("gemv", facts_unless(why_not), apply, GemvPlan, plans, variants=variants)
+def decodes_operand(func: ir.PrimFunc, operand: int, target: Target) -> bool:
+    """Whether an operand is a matrix of which each element is read once, so that it can be computed
+    as it is read."""
+    roles, shape = _shape(func, target)
+    return shape.rows <= _DECODED_ROWS and func.buffers[operand] is roles.matrix
+
+
+STRATEGY = Strategy(
+    "gemv",
+    facts_unless(why_not),
+    apply,
+    GemvPlan,
+    plans,
+    variants=variants,
+    fusion=Fusion(computes_operand=decodes_operand),
+)

@@ -20,6 +20,7 @@ from blockwright.target import Target
 
 _PIECE = 256  # steps of a long reduction per piece
 _UNKNOWN_PIECE = 64  # the same, where the last piece of unknown length is padded
+_SUMS = 6  # registers for the sums and what is decoded
 LONGEST = 768
 """Steps of the longest reduction that is not split."""
 
@@ -35,6 +36,8 @@ class GemvShape(msgspec.Struct, frozen=True):
         matrix_bits: of an element of the matrix.
         dot: the dot product that multiplies the elements; "" if the target has none.
         group: elements that it adds to a lane.
+        shared: adjacent columns that are computed from one element of packed data.
+        decoded: operands from which the elements of the matrix are computed as they are read.
     """
 
     rows: int
@@ -44,6 +47,8 @@ class GemvShape(msgspec.Struct, frozen=True):
     matrix_bits: int
     dot: str = ""
     group: int = 1
+    shared: int = 1
+    decoded: int = 0
 
 
 class Dots(msgspec.Struct, frozen=True, tag="dots"):
@@ -66,10 +71,15 @@ class Updates(msgspec.Struct, frozen=True, tag="updates"):
     Attributes:
         columns: per task.
         steps: reduction steps that are added to the sums in cache at a time.
+        shared: distance of the columns in adjacent lanes of a vector.
+        ahead: prefetch the rows that are read so many times `steps` later; 0: leave it to the
+            hardware.
     """
 
     columns: int
     steps: int
+    shared: int = 1
+    ahead: int = 0
 
 
 class GemvPlan(Plan, frozen=True):
@@ -134,8 +144,17 @@ def _equal(steps: int | None, piece: int) -> int:
 
 def best_updates(target: Target, shape: GemvShape, unknown: bool) -> GemvPlan:
     """The plan that the cost model prefers; `unknown` splits sums of unknown length."""
-    columns = _stretch(target, shape.rows, shape.many, shape.bits)
-    return _plan(target, Updates(columns, steps_at_once(None)), "", shape.depth, unknown)
+    lanes = max(1, target.vector_bits // shape.bits)
+    whole = shape.many is not None and shape.many % (lanes * shape.shared) == 0
+    shared = shape.shared if whole else 1
+    columns = _stretch(target, shape.rows, shape.many, shape.bits, shared)
+    steps = steps_at_once(None)
+    if shape.decoded:  # each step keeps a vector of each operand, and one of the other factor
+        fits = (target.vector_registers - _SUMS) // (shape.decoded + 1)
+        steps = min(steps, 1 << max(1, fits).bit_length() - 1)
+    # The strips of a decoded matrix are a few lines long: too short for the hardware to prefetch.
+    form = Updates(columns, steps, shared, int(shape.decoded > 0))
+    return _plan(target, form, "", shape.depth, unknown)
 
 
 def other_plans(shape: GemvShape, best: GemvPlan) -> Iterator[GemvPlan]:
@@ -143,7 +162,11 @@ def other_plans(shape: GemvShape, best: GemvPlan) -> Iterator[GemvPlan]:
     change, form = msgspec.structs.replace, best.form
     if shape.dot and isinstance(form, Dots):
         yield change(best, dot="" if best.dot else shape.dot)
-    for name in form.__struct_fields__:
+    if isinstance(form, Updates) and form.shared > 1:
+        yield change(best, form=change(form, shared=1))
+    if isinstance(form, Updates):
+        yield change(best, form=change(form, ahead=1 - min(form.ahead, 1)))
+    for name in ("columns", "steps") if isinstance(form, Updates) else form.__struct_fields__:
         now = getattr(form, name)
         for number in (now // 4, now // 2, now - 1, now + 1, now * 2, now * 4):
             if number > 0:
@@ -161,12 +184,12 @@ def _plan(
     return GemvPlan(form, dot, _PIECE if split else 0, target.vector_bits, spread_plan(target))
 
 
-def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
+def _stretch(target: Target, rows: int, many: int | None, bits: int, shared: int) -> int:
     """Columns per task: as many as leave half of the first-level cache to the data that is read.
 
     The hardware prefetches along a row and starts anew at each strip: the fewer strips, the better.
     """
-    lanes = max(1, target.vector_bits // bits)
+    lanes = max(1, target.vector_bits // bits) * shared
     largest = max(1, target.cache(1).size // 2 // (rows * bits // 8) // lanes)
     if many is None:
         return update_stretch(target, rows, many, bits)
