@@ -1,8 +1,18 @@
 """The memory of a call: planned, measured, and what other ways to allocate would take.
 
 Models are compiled once for all sizes in a range. At five sizes each, the bytes that the code takes
-in a call on one thread are counted and must be exactly those of the memory plan. Other columns are
-`MemoryUse`: sums of the sizes of the values that the plan places and of the results.
+in a call on one thread are counted and must be exactly those of the memory plan. It is compared
+with four ways to allocate, each value at its actual size, results included:
+
+- unshared: every value of the compiled graph has memory of its own; freed memory is not used again;
+- pooled: a freed block serves a later value of the same size, as in pools of run-time systems;
+- live: freed after the last use and used again without loss: the peak of the bytes alive together;
+- operators: the same for the graph before operators are fused, as it runs without a compiler: one
+  kernel for each operator, which allocates its result. Temporary buffers of a kernel are not
+  counted, and views take no memory. This is given with and without the results of the call, which
+  the caller keeps: without them, the plan takes its arena.
+
+The first three are `MemoryUse`: sums of the sizes of the values that the plan places.
 
 ``python -m benchmarks.memory [--small] [NAME…]``
 """
@@ -10,6 +20,7 @@ in a call on one thread are counted and must be exactly those of the memory plan
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -22,20 +33,29 @@ from benchmarks.models import BERT_WORDS, LARGE
 from benchmarks.modules import build
 from benchmarks.symbolic import MODELS as TIMED
 from benchmarks.symbolic import Model, compiled
+from blockwright import ir
+from blockwright.passes.host.liveness import live_ranges
+from blockwright.passes.host.size_order import exact_bytes
+from blockwright.passes.host.size_text import size_text
+from blockwright.passes.rewrite import graph_functions
+from blockwright.runtime.sizes import bind_symbols, evaluate_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SHAPES = 5
+BEFORE_FUSION = "annotate_patterns"  # the first pass of the fusion stage
 WORDS = 32000
-LLAMA: dict[str, Any] = {"layers": 4, "width": 512, "heads": 8, "shared": 8, "hidden": 1408}
+LLAMA: dict[str, Any] = {"layers": 2, "width": 2048, "heads": 32, "shared": 4, "hidden": 5632}
+"""The widths of a model of 1.1 billion numbers with 22 layers. Its activations take the memory of
+one layer, except for the keys and values that a step returns."""
 
 MODELS: tuple[Model, ...] = (
     *TIMED,
     Model("BERT-large", "transformer.bert", (("batch", "length"),) * 2,
           {"batch": (1, 4), "length": (16, 192)}, LARGE, BERT_WORDS, mask=True),
     Model("Llama prefill", "llama.llama", ((1, "length"),), {"length": (8, 256)}, LLAMA, WORDS),
-    Model("Llama decode", "llama.llama_step", ((1, 1), (4, 2, 1, 8, "past", 64)),
+    Model("Llama decode", "llama.llama_step", ((1, 1), (2, 2, 1, 4, "past", 64)),
           {"past": (16, 768)}, LLAMA, WORDS),
     Model("U-Net", "vision.unet", (("batch", 3, 64, 64),), {"batch": (1, 8)},
           {"width": 16, "levels": 4}),
@@ -79,6 +99,8 @@ class Row:
     Attributes:
         measured: taken by the code; planned: what the plan says.
         use: what the values alone take, as planned and with other allocators (`MemoryUse`).
+        operators: what they take if operators are not fused.
+        arena: what the plan takes besides the results; apart: `operators` without the results.
         values: sizes of the values, for allocators that serve several calls.
         error: largest difference to PyTorch, relative to the largest number.
     """
@@ -87,6 +109,9 @@ class Row:
     measured: int
     planned: int
     use: Any
+    operators: int
+    arena: int
+    apart: int
     values: Counter[int]
     error: float
 
@@ -109,8 +134,35 @@ def rows(model: Model, shapes: int = SHAPES, target: str = NATIVE) -> list[Row]:
         assert plan.upper_bound is not None
         assert planned <= plan.upper_bound
         error = _error(exe(*arrays), module, arrays)
-        result.append(Row(sizes, measured, planned, use, plan.pool(*arrays), error))
+        symbols = bind_symbols(
+            [
+                (p.shape, array.shape)
+                for p, array in zip(exe.signature.parameters, arrays, strict=True)
+            ]
+        )
+        with_results, apart = (operators(exe, symbols, results) for results in (True, False))
+        arena, pool = evaluate_size(plan.arena, symbols), plan.pool(*arrays)
+        result.append(Row(sizes, measured, planned, use, with_results, arena, apart, pool, error))
     return result
+
+
+def operators(exe: Any, symbols: Mapping[str, int], results: bool) -> int:
+    """Bytes that a call takes if each operator allocates its result, freed after its last use.
+
+    Arguments: `results` of the call are counted, or not.
+    """
+    run = next(run for run in exe.passes.runs if run.name == BEFORE_FUSION)
+    (function,) = (f for _, f in graph_functions(run.before) if "global_symbol" in f.attrs)
+    live = live_ranges(function, run.before)
+    end = len(function.bindings)
+    changes = [0] * (end + 1)
+    for value, first in live.first.items():
+        info = value.info
+        if isinstance(info, ir.TensorInfo) and (results or value not in live.results):
+            size = evaluate_size(size_text(exact_bytes(info)), symbols)
+            changes[first] += size
+            changes[end if value in live.results else live.last[value] + 1] -= size
+    return max(itertools.accumulate(changes))
 
 
 def _error(found: Any, module: Any, arrays: Sequence[Any]) -> float:
@@ -150,7 +202,9 @@ def main(names: Sequence[str], small: bool, target: str = NATIVE) -> bool:
                 f"  {sizes}: measured {row.measured}, planned {row.planned}; values "
                 f"{row.use.planned}: {_less(row.use.planned, row.use.unshared)} than unshared, "
                 f"{_less(row.use.planned, row.use.pooled)} than pooled, "
-                f"{_less(row.use.planned, row.use.live)} than live",
+                f"{_less(row.use.planned, row.use.live)} than live, "
+                f"{_less(row.use.planned, row.operators)} than operators; without results "
+                f"{row.arena}: {_less(row.arena, row.apart)} than operators",
                 flush=True,
             )
         planned, pooled = over_calls(found)

@@ -161,6 +161,13 @@ def test_all_nests_that_only_read_a_weight_leave_the_kernel(
     np.testing.assert_allclose(got, x @ (WEIGHT - WEIGHT.sum(0)), rtol=1e-5, atol=1e-5)
 
 
+def test_sizes_of_packed_weights_are_int64(parse: Any, run: Any) -> None:
+    func: ir.PrimFunc = parse(KERNEL.format(read="P[vj, vk]").replace("T.int64(6)", "6"))["kernel"]
+    module = run(graph(func, [WEIGHT]), "hoist_weight_prepack")
+    infos = [b.var.info for b in module["main"].bindings]
+    assert {d.dtype.name for info in infos for d in info.shape} == {"int64"}
+
+
 def test_calls_on_constants_become_constants(parse: Any, run: Any) -> None:
     text = """
 @R.function

@@ -57,7 +57,7 @@ def test_a_partial_sum_of_split_k_becomes_a_result(parse: Any, run: Any) -> None
     calls = [b for b in module["main"].bindings if tir_callee(b.value) == "split"]
     for call in calls:
         sizes = [[repr(d) for d in info.shape] for info in call.value.out_info]
-        assert sizes == [["n"], ["4", "n"]]
+        assert sizes == [["n"], ["T.int64(4)", "n"]]
 
 
 def test_the_workspace_shares_memory_with_other_values(parse: Any, run: Any) -> None:

@@ -140,7 +140,7 @@ class _TirCall:
         self.symbols.update(zip(wanted, values, strict=True))
 
     def match(self, buffer: ir.Buffer, info: ir.Info, code: str, what: str) -> None:
-        formal = _info(buffer)
+        formal = buffer_info(buffer)
         if not isinstance(info, ir.TensorInfo):
             raise self.mismatch(what, info, formal, code)
         if info.shape is None or info.dtype is None:
@@ -303,7 +303,7 @@ def _reads(node: ir.Node) -> tuple[ir.BufferRegion, ...]:
     return block.reads if isinstance(block, ir.Block) else ()
 
 
-def _info(buffer: ir.Buffer) -> ir.TensorInfo:
+def buffer_info(buffer: ir.Buffer) -> ir.TensorInfo:
     """The annotation of a buffer; constant sizes become int64."""
     sizes = (ir.const_int(d) for d in buffer.shape)
     dims = (

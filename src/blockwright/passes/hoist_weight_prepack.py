@@ -66,6 +66,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
+from blockwright.graph.tir_calls import buffer_info
 from blockwright.ir.attributes import NOALIAS
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.legalize import ProgramTable
@@ -274,7 +275,7 @@ def _rewrite(function: ir.GraphFunction, lifted: Lifted) -> ir.GraphFunction:
                     args.append(arg)
                     continue
                 for k, (pack, packed) in enumerate(packs):
-                    info = ir.TensorInfo(packed.shape, packed.dtype)
+                    info = buffer_info(packed)
                     suffix = f"{position}_{k}" if k else f"{position}"
                     var = ir.GraphVar(f"{binding.var.name}_w{suffix}", True, info=info)
                     bindings.append(ir.VarBinding(var, call_tir(pack, [arg], [info])))

@@ -71,6 +71,7 @@ import math
 
 from blockwright import ir
 from blockwright.graph.calling_convention import calling_convention
+from blockwright.graph.tir_calls import buffer_info
 from blockwright.ir.attributes import IS_PRIVATE, IS_SCHEDULED, NUM_OUTPUTS, WORKSPACES
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import (
@@ -197,7 +198,8 @@ def _call_with(
     # A workspace stands for itself: its shape binds nothing that others do not.
     bound = symbol_values(func, [*shapes, *(b.shape for b in workspaces)], symbols)
     infos = [
-        ir.TensorInfo(tuple(ir.substitute(d, bound) for d in b.shape), b.dtype) for b in workspaces
+        ir.TensorInfo(tuple(ir.substitute(d, bound) for d in _shape(buffer_info(b))), b.dtype)
+        for b in workspaces
     ]
     call = call_tir(name, args, [*value.out_info, *infos], symbols)
     every = ir.GraphVar(f"{binding.var.name}_all", True, info=call.info)

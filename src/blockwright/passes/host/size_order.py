@@ -40,6 +40,8 @@ class SizeOrder:
             for s in self._symbols
         }
         self._values: dict[Poly, int] = {}
+        self._sums: dict[tuple[Poly, Poly], Poly] = {}
+        self._at_most: dict[tuple[Poly, Poly], bool] = {}  # plans ask the same again and again
         self.zero = self._analyzer.space.zero
 
     def of(self, size: ir.Expr) -> Poly:
@@ -52,11 +54,18 @@ class SizeOrder:
 
     def add(self, a: Poly, b: Poly) -> Poly:
         """The sum of two sizes."""
-        return self._analyzer.space.add(a, b)
+        result = self._sums.get((a, b))
+        if result is None:
+            result = self._sums[a, b] = self._analyzer.space.add(a, b)
+        return result
 
     def at_most(self, a: Poly, b: Poly) -> bool:
         """Whether `a <= b` is proved for all values of the symbols."""
-        return a is b or self._analyzer.holds(self._analyzer.space.sub(b, a))
+        result = self._at_most.get((a, b))
+        if result is None:
+            holds = a is b or self._analyzer.holds(self._analyzer.space.sub(b, a))
+            result = self._at_most[a, b] = holds
+        return result
 
     def maximum(self, sizes: Iterable[Poly]) -> Poly:
         """The maximum of nonnegative sizes, without those proved to be at most another one."""
