@@ -44,11 +44,9 @@ class Layer(nn.Module):
         keys, values = k, v
         if past is not None:
             keys, values = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        if self.groups > 1:
-            keys, values = (
-                torch.stack([t] * self.groups, dim=2).flatten(1, 2) for t in (keys, values)
-            )
-        mixed = functional.scaled_dot_product_attention(q, keys, values, is_causal=past is None)
+        mixed = functional.scaled_dot_product_attention(
+            q, keys, values, is_causal=past is None, enable_gqa=self.groups > 1
+        )
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         y = self.norm2(x)
         return x + self.down(functional.silu(self.gate(y)) * self.up(y)), torch.stack((k, v))

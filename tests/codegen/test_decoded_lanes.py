@@ -66,8 +66,11 @@ def built(func: ir.PrimFunc, target: str) -> tuple[Callable[..., Any], str]:
 def test_a_scale_for_each_group_is_loaded_once(dtype: str, group: int, columns: int) -> None:
     p = Program("main")
     scale = p.param("S", (3, -(-columns // group)), dtype)
-    out = p.compute("out", (3, columns), lambda i, j: scale[i, j // group])
-    run, text = built(p.finish([out]), "native")
+
+    def element(i: Any, j: Any) -> ir.Expr:
+        return scale[i, j // group]
+
+    run, text = built(p.finish([p.compute("out", (3, columns), element)]), "native")
     scales = np.random.default_rng(0).integers(0, 2, (3, -(-columns // group))).astype(dtype)
     result = np.zeros((3, columns), dtype)
     run(scales, result)
@@ -92,16 +95,17 @@ def test_functions_of_four_bits_round_as_written(
 ) -> None:
     """Five bits are no table: the plain code must give the same, too."""
 
-    def value(x: ir.Expr) -> ir.Expr:
-        result = ir.cast_to(ir.call("bitwise_and", x, ir.const(mask, word)), dtype)
+    p = Program("main")
+    x = p.param("X", (64,), word)
+
+    def value(i: Any) -> ir.Expr:
+        result = ir.cast_to(ir.call("bitwise_and", x[i], ir.const(mask, word)), dtype)
         for op, number in steps:
             c = ir.const(number, dtype)
             result = {"+": result + c, "-": result - c, "*": result * c, "r": c - result}[op]
         return result
 
-    p = Program("main")
-    x = p.param("X", (64,), word)
-    func = p.finish([p.compute("out", (64,), lambda i: value(x[i]))])
+    func = p.finish([p.compute("out", (64,), value)])
     run, _ = built(func, target)
     words = np.random.default_rng(0).integers(0, 100, 64).astype(word)
     if np.dtype(word).kind == "i":

@@ -58,13 +58,11 @@ def packed(rows: int, columns: int, depth: int, layout: str) -> ir.PrimFunc:
         return (ir.cast_to(number, "float32") - 7.0) * ir.cast_to(scale[a, b // 32], "float32")
 
     w = p.compute("W", (outer, inner), decode)
-    c = p.reduce(
-        "C",
-        (rows, columns),
-        (depth,),
-        lambda i, j, k: x[i, k] * (w[k, j] if layout == "kn" else w[j, k]),
-    )
-    return p.finish([c])
+
+    def term(i: Any, j: Any, k: Any) -> ir.Expr:
+        return x[i, k] * (w[k, j] if layout == "kn" else w[j, k])
+
+    return p.finish([p.reduce("C", (rows, columns), (depth,), term)])
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class ExprEmitter:
         if found is None or not (fast or found.exact):
             return None
         if fast:
-            wide = four_bit_tables.lookup(self.e, self.value(found.index), found.values)
+            wide = four_bit_tables.lookup(self.e, self.value(found.source), found.values)
         else:
             wide = self.value(four_bit_tables.in_single(expr))
         if not narrow:

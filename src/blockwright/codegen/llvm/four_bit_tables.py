@@ -35,12 +35,12 @@ class FourBits(NamedTuple):
     """A function of the lowest four bits of an integer.
 
     Attributes:
-        index: the integer, a scalar or a vector.
+        source: the integer, a scalar or a vector.
         values: the results.
         exact: whether single precision gives the same without rounding to the type.
     """
 
-    index: Expr
+    source: Expr
     values: NDArray[np.float32]
     exact: bool
 

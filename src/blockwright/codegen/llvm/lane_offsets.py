@@ -27,7 +27,7 @@ _FOLDED: dict[type[Expr], Callable[[int, int], int]] = {
     E.Add: operator.add,
     E.Sub: operator.sub,
     E.Mul: operator.mul,
-    E.FloorDiv: operator.floordiv,
+    E.FloorDiv: int.__floordiv__,
     E.FloorMod: operator.mod,
 }
 
