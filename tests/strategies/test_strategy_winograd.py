@@ -10,6 +10,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import build
+from blockwright.lower import lower
 from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
@@ -91,6 +92,23 @@ def test_a_large_input_gets_its_border_where_tiles_are_transformed(checks: Any) 
     out = np.empty((1, 64, 64, 16), np.float32)
     build(result.func)[func.name](x, w, out)
     np.testing.assert_allclose(out, _float64(x, w, (1,) * 4), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("cache", [64, 4096])
+def test_long_lines_of_channels_first_images_are_transposed_in_registers(
+    checks: Any, cache: int
+) -> None:
+    """In a pass of its own and where tiles are transformed."""
+    target = Target("x86-64-v3", num_threads=1)
+    object.__setattr__(target, "caches", tuple(Cache(cache * 1024) for _ in range(3)))
+    result = apply_strategies(convolution(4, (1, 24, 24, 16), 16, layout="NCHW"), target)
+    assert (result.strategy, result.note) == ("winograd", "")
+    assert ir.collect(lower(result.func, target).body, ir.Shuffle)
+    x, w = checks.normal(1, 16, 24, 24), checks.normal(3, 3, 16, 16, seed=1)
+    out = np.empty((1, 16, 24, 24), np.float32)
+    build(result.func)[result.func.name](x, w, out)
+    wanted = _float64(x.transpose(0, 2, 3, 1), w, (1,) * 4)
+    np.testing.assert_allclose(out.transpose(0, 2, 3, 1), wanted, rtol=0, atol=1e-3)
 
 
 def _blocks_below(loop: ir.For) -> set[str]:

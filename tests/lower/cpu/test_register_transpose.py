@@ -126,6 +126,46 @@ def test_a_matrix_that_is_turned_over_in_place_is_read_as_it_is_written(
     assert gathers(same_result(turn, a)) == 8
 
 
+def padded(rows: int, columns: int) -> ir.PrimFunc:
+    """The transpose of a padded matrix, in square tiles from its first row and column."""
+
+    @T.prim_func
+    def turn(A: T.Buffer((columns, rows), "float32"), B: T.Buffer((rows + 2, columns), "float32")):
+        for t, c in T.grid((rows + 2) // 8, columns // 8):
+            for i in T.unroll(8):
+                for v in T.vectorized(8):
+                    B[t * 8 + i, c * 8 + v] = T.if_then_else(
+                        t * 8 + i > 0 and t * 8 + i < rows + 1 and c < 2,
+                        A[c * 8 + v, t * 8 + i - 1],
+                        T.float32(0),
+                    )
+
+    return turn
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(14, 16), (30, 8), (22, 24)])
+def test_padding_is_not_read(
+    same_result: Callable[..., ir.PrimFunc], rows: int, columns: int
+) -> None:
+    """Rows of a tile are loaded before the guard of an element: only under guards of them all."""
+    a = np.arange(columns * rows, dtype="float32").reshape(columns, rows)
+    same_result(padded(rows, columns), a, np.zeros((rows + 2, columns), "float32"))
+
+
+def test_tiles_under_one_guard_are_turned_over(same_result: Callable[..., ir.PrimFunc]) -> None:
+    @T.prim_func
+    def turn(A: T.Buffer((8, 16)), B: T.Buffer((32, 8))):
+        for t in range(4):
+            for i in T.unroll(8):
+                for v in T.vectorized(8):
+                    B[t * 8 + i, v] = T.if_then_else(
+                        t >= 1 and t < 3, A[v, t * 8 + i - 8], T.float32(0)
+                    )
+
+    a = np.arange(128, dtype="float32").reshape(8, 16)
+    assert gathers(same_result(turn, a, np.zeros((32, 8), "float32"))) == 0
+
+
 def test_other_gathers_stay() -> None:
     @T.prim_func
     def every_other(A: T.Buffer((8, 64)), B: T.Buffer((8, 8))):

@@ -29,6 +29,9 @@ together. Before::
             B[T.Ramp(b + i * R + j, 2, 4)] = A[T.Ramp(a + i * 2 + j, S, 4)]
 
 After, a row is 4 groups of 2 elements, and a shuffle moves whole groups.
+
+Rows are loaded before any element is stored, so loads under a guard of their own stay gathers. A
+guard that all iterations share moves around the loop; the tile under it is transposed.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ from collections.abc import Sequence
 
 from blockwright.analysis.canonical.memory import memory_roots
 from blockwright.analysis.reduction.reducer_step import under_lets
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, defined
+from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     Allocate,
     Buffer,
@@ -47,12 +51,16 @@ from blockwright.ir import (
     Expr,
     For,
     ForKind,
+    IfThenElse,
+    Node,
     PrimFunc,
     Ramp,
     Shuffle,
     Stmt,
     Var,
     add,
+    all_of,
+    build,
     collect,
     const,
     const_int,
@@ -65,7 +73,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
-from blockwright.lower.rewrite import Analysed, Instantiate, Statements, sequence
+from blockwright.lower.rewrite import Analysed, Instantiate, Statements, reads_memory, sequence
 from blockwright.target import GATHER_STRIDE
 
 LARGEST = 16
@@ -93,6 +101,13 @@ class _Tiles(Analysed, Statements):
             if grouped is not None:
                 return grouped
             node = node.replace(body=self(node.body))
+            guarded = _guarded(node, self.analyzer)
+            if guarded is not None:
+                condition, inside, outside = guarded
+                result = _across(inside, self.analyzer, self.roots)
+                if result:
+                    turned = _turned(inside, result, self.analyzer)
+                    return IfThenElse(condition, turned, outside)
             result = _across(node, self.analyzer, self.roots)
         return _turned(node, result, self.analyzer) if result else node
 
@@ -145,6 +160,52 @@ def _of_groups(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> St
     return under_lets(lets, sequence(stores))
 
 
+def _guarded(loop: For, analyzer: Analyzer) -> tuple[Expr, For, For] | None:
+    """The guard of the stored value that all iterations share, the loop under it, and otherwise.
+
+    None if there is no such guard. Rows that several iterations read can be loaded only where the
+    guard of all of them holds: padding, for example, lies outside of the array.
+    """
+    store = loop.body
+    if not _size(loop) or not isinstance(store, BufferStore):
+        return None
+    sides = _sides(store.value)
+    if sides is None:
+        return None
+    condition, yes, no = sides
+    parts = list(conjuncts(condition))
+    own = [part for part in parts if uses_var(part, loop.loop_var) or reads_memory(part)]
+    shared = [part for part in parts if all(part is not other for other in own)]
+    outside = defined(all_of(shared), analyzer) if shared else None
+    if condition.dtype.lanes > 1 or outside is None:
+        return None
+    value = build.if_then_else(all_of(own), yes, no) if own else yes
+    otherwise = loop.replace(body=store.replace(value=no))
+    inside = loop.replace(body=store.replace(value=value))
+    return outside, inside, Instantiate({})(otherwise)
+
+
+def _sides(value: Node) -> tuple[Expr, Expr, Expr] | None:
+    """The condition of a value and its two sides, of which one is evaluated."""
+    if not isinstance(value, E.Call) or value.op != "if_then_else":
+        return None
+    condition, yes, no = value.args
+    return condition, yes, no
+
+
+def _loads(value: Expr) -> list[BufferLoad]:
+    """The loads that are evaluated whatever the conditions in the value are."""
+    result: dict[BufferLoad, None] = {}
+    stack: list[Node] = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, BufferLoad):
+            result[node] = None
+        sides = _sides(node)
+        stack += node.children()[::-1] if sides is None else sides[:1]
+    return list(result)
+
+
 def _across(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> list[BufferLoad]:
     """The gathers of the loop that together read a square tile of adjacent elements."""
     size, store = _size(loop), loop.body
@@ -155,7 +216,7 @@ def _across(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> list[
     written = roots.get(store.buffer, store.buffer)
     return [
         load
-        for load in collect(store.value, BufferLoad)
+        for load in _loads(store.value)
         if roots.get(load.buffer, load.buffer) is not written
         and load.predicate is None
         and load.dtype.lanes == size

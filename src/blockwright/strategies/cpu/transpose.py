@@ -16,11 +16,13 @@ import msgspec
 from blockwright import ir
 from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
-from blockwright.strategies.cpu.inline import block_of, bound_iterators
+from blockwright.strategies.cpu.inline import block_of, bound_iterators, extent
 from blockwright.strategies.cpu.spread_plan import SpreadPlan
 from blockwright.strategies.cpu.vector_loops import lanes_in
 from blockwright.strategies.match.blocks import address_of, extent_of, linear_groups, stride
 from blockwright.target import GATHER_STRIDE
+
+_LINE_TILE = 8  # rows and columns of a tile of a padded line
 
 
 class _Roles(msgspec.Struct, frozen=True, eq=False):
@@ -98,6 +100,29 @@ def turn(
         return [outer], None if short is None else size * short * around, True
     sch.reorder(*others, outer, inner, n1, v1)
     return [*others, outer], None if short is None else size * short, False
+
+
+def turn_lines(sch: Schedule, handle: BlockRV, pixels: LoopRV, channels: LoopRV) -> bool:
+    """Tile the last two loops of a block if its reads are contiguous along the one but last.
+
+    Tiles that contain padding at either end of a line are gathered, so tiles are small and lines of
+    fewer than three are left alone. Returns whether the loops are tiled.
+    """
+    block, length, across = block_of(sch, handle), extent(sch, pixels), extent(sch, channels)
+    order = stored_order(block)
+    roles = None if order is None else _roles(block, order)
+    pixel = len(block.iter_vars) - 2
+    if roles is None or length is None or across is None or pixel not in roles.groups[roles.near]:
+        return False
+    if length < 3 * _LINE_TILE or across % _LINE_TILE:
+        return False
+    p0, p1 = sch.split(pixels, [None, _LINE_TILE])
+    c0, c1 = sch.split(channels, [None, _LINE_TILE])
+    sch.reorder(p0, c0, p1, c1)
+    sch.unroll(p1)
+    sch.vectorize(c1)
+    sch.annotate(p0, LOOP_PARTITION, True)
+    return True
 
 
 def _roles(block: ir.Block, order: list[int]) -> _Roles | None:

@@ -24,6 +24,7 @@ from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.gemm_shape import shape_of
 from blockwright.strategies.cpu.inline import block_of, extent, inline_where
 from blockwright.strategies.cpu.micro_kernel import named_kernel
+from blockwright.strategies.cpu.transpose import turn_lines
 from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_by
 from blockwright.strategies.cpu.winograd_cost import Convolution
 from blockwright.strategies.cpu.winograd_plan import WinogradFacts, WinogradPlan, ranked_plans
@@ -162,7 +163,9 @@ def _in_groups(
     if plan.input_in_task and remaining:
         made = remaining.pop()
         sch.compute_at(made, task)
-        vectorize_by(sch, made, sch.get_loops(made)[-1], plan.vector_bits)
+        *_, w, c = sch.get_loops(made)
+        if not turn_lines(sch, made, w, c):
+            vectorize_by(sch, made, c, plan.vector_bits)
     sch.parallel(task)
     pack(sch, form, len(facts.batch))
     return remaining
@@ -338,6 +341,9 @@ def _lines(sch: Schedule, handle: BlockRV, plan: WinogradPlan, target: Target) -
         spread(sch, [handle], target)
         return
     size = extent(sch, loops[-1])
+    if turn_lines(sch, handle, *loops[-2:]):
+        sch.parallel(sch.fuse(*loops[:-2]) if len(loops) > 3 else loops[0])
+        return
     lanes = vectorize_by(sch, handle, loops[-1], plan.vector_bits)
     if plan.cut_tails:
         cut_tail(sch, sch.get_loops(handle)[len(loops) - 1], size, lanes)
