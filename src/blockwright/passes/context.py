@@ -135,6 +135,7 @@ class PassContext:
         notes: messages for the user, such as a kernel scheduled by the fallback strategy.
         decisions: pass name → its decisions, one line each; `show` prints them.
         size_checks: graph function → assertions on its sizes, checked when a call starts.
+        memory_plans: graph function → its `StoragePlan`.
         timings: pass name → seconds.
         queries: unproved arithmetic conditions, recorded if the option `log_queries` is set.
         checked: the last module that `check_graphs` checked, and what it deduced by function name.
@@ -160,6 +161,7 @@ class PassContext:
         self.notes: list[str] = []
         self.decisions: dict[str, list[str]] = {}
         self.size_checks: dict[str, tuple[ir.AssertStmt, ...]] = {}
+        self.memory_plans: dict[str, Any] = {}
         self.timings: dict[str, float] = {}
         self.queries: list[Query] = []
         self.compile_cache: CompileCache | None = None

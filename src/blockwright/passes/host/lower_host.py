@@ -1,4 +1,4 @@
-"""BuildRunnableModule, first half: lower a graph function to a host program.
+"""BuildRunnableModule: lower a graph function to a host program.
 
 Before::
 
@@ -71,7 +71,8 @@ from blockwright.passes.host.constant_table import ConstantTable
 from blockwright.passes.host.in_place import marked
 from blockwright.passes.host.liveness import is_only_view
 from blockwright.passes.host.objects import ObjectSteps, is_object_call, scalar_argument
-from blockwright.passes.host.plan_memory import ArenaPlan, plan_memory
+from blockwright.passes.host.plan_memory import ArenaPlan
+from blockwright.passes.host.plan_storage import current_plan
 from blockwright.passes.host.signature import (
     HostResults,
     HostSignature,
@@ -106,6 +107,7 @@ class _Host:
         signatures: of all graph functions of the module.
         public: whether callers outside the module call it, and none inside.
         constants: of the module.
+        plan: where the values of the function are.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class _Host:
         signatures: Mapping[str, HostSignature],
         public: bool,
         constants: ConstantTable,
+        plan: ArenaPlan,
         checks: Sequence[ir.Stmt] = (),
     ) -> None:
         self.signature, self.signatures, self.public = signature, signatures, public
@@ -124,7 +127,7 @@ class _Host:
         self.function = signature.function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(self.function)
-        self.plan: ArenaPlan = plan_memory(self.function, module)
+        self.plan = plan
         self.pointers: dict[ir.GraphExpr, ir.Expr] = {
             param: address(buffer) for param, buffer in signature.buffers.items()
         }
@@ -465,7 +468,13 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         signatures[name].closure = True
     hosts = {
         name: _Host(
-            each, module, signatures, name not in called, constants, ctx.size_checks.get(name, ())
+            each,
+            module,
+            signatures,
+            name not in called,
+            constants,
+            current_plan(each.function, module, ctx.memory_plans.get(name)),
+            ctx.size_checks.get(name, ()),
         )
         for name, each in signatures.items()
     }

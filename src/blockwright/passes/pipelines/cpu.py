@@ -43,13 +43,12 @@ PIPELINE = Pipeline((
         "fold_constants.fold_constants as fold_packing",
         "lift_workspaces.lift_workspaces",
     )),
-    # The memory plan depends only on the final graph: `lower_host` computes it for its functions.
     ("DynShapeAwareMemoryPlanning", passes(
         "library.python_functions.python_functions",
         "library.library_programs.library_programs",
         "host.protect_updates.protect_updates",
-        "host.lower_host.lower_host",
+        "host.plan_storage.plan_storage",
     )),
     ("CUDAGraphOffloading", ()),
-    ("BuildRunnableModule", ()),
+    ("BuildRunnableModule", passes("host.lower_host.lower_host")),
 ))  # fmt: skip
