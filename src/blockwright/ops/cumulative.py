@@ -1,4 +1,4 @@
-"""Cumulative sums and products along an axis: one block per line, with a loop inside the block."""
+"""Cumulative operators along an axis: one block per line, with a loop inside the block."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.ops.common import (
+    I64,
     ONE,
     ZERO,
     accumulator,
@@ -30,7 +31,7 @@ from blockwright.ops.row import (
     known_dtype,
     normalize_axis,
 )
-from blockwright.ops.samples import floats, ints, values
+from blockwright.ops.samples import bools, floats, ints, values
 from blockwright.script.compute import Program
 
 _WHY = "n values in order are rounded n times"
@@ -109,7 +110,91 @@ def _cumulative(
     )
 
 
+def _deduce_extreme(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+    (x,) = matches = tensors(ctx, infos, 1, 1)
+    if x.rank > 0:
+        normalize_axis(ctx, attrs["axis"], x.rank)
+    positions = unknown(matches, I64, x.rank) if x.shape is None else result(matches, x.shape, I64)
+    return ir.TupleInfo((x, positions))
+
+
+def _running_extreme(name: str, compare: type[ir.GE] | type[ir.LE], doc: str) -> OpRow:
+    """A row for the extreme of the elements so far, and the position of its last occurrence."""
+
+    def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
+        dtype = known_dtype(ctx, infos[0], 0)
+        program = Program(ctx.name)
+        (x,) = inputs(ctx, program, infos)
+        if not x.shape:
+            value = program.compute("values", (), lambda: x[()])
+            return program.finish([value, program.compute("indices", (), lambda: ZERO)])
+        axis = normalize_axis(ctx, attrs["axis"], len(x.shape))
+        values = program.alloc("values", x.shape, dtype)
+        indices = program.alloc("indices", x.shape, I64)
+        best = ir.Buffer("best", dtype, (ONE,))
+        place = ir.Buffer("place", I64, (ONE,))
+
+        def line(*around: Any) -> ir.Stmt:
+            k = ir.Var("k", I64)
+            here = (*around[:axis], k, *around[axis:])
+            new, old = x[here], ir.load(best, ZERO)
+            pair = [ir.cast_to(v, "int8") if dtype.is_bool else v for v in (new, old)]
+            taken = ir.logical_or(ir.compare(ir.EQ, k, ZERO), ir.compare(compare, *pair))
+            if dtype.is_float:
+                taken = ir.logical_or(taken, ir.call("isnan", new))
+            take = ir.seq([ir.BufferStore(best, new, (ZERO,)), ir.BufferStore(place, k, (ZERO,))])
+            give = [
+                ir.BufferStore(values.buffer, ir.load(best, ZERO), here),
+                ir.BufferStore(indices.buffer, ir.load(place, ZERO), here),
+            ]
+            body = ir.seq([ir.IfThenElse(taken, take), *give])
+            start = [
+                ir.BufferStore(best, ir.const(0, dtype), (ZERO,)),
+                ir.BufferStore(place, ZERO, (ZERO,)),
+            ]
+            return ir.seq([*start, ir.For(k, ZERO, x.shape[axis], ir.ForKind.SERIAL, body)])
+
+        around = (*x.shape[:axis], *x.shape[axis + 1 :])
+        program.block("line", around, line, allocated=[best, place])
+        return program.finish([values, indices])
+
+    def oracle(x: Array, axis: int) -> list[Array]:
+        values, indices = x.copy(), np.zeros(x.shape, np.int64)
+        if not x.ndim or not x.size:
+            return [values, indices]
+        lines = np.moveaxis(values, axis, 0), np.moveaxis(indices, axis, 0)
+        for k in range(1, x.shape[axis]):
+            new, old = lines[0][k].copy(), lines[0][k - 1]
+            better = new >= old if compare is ir.GE else new <= old
+            better |= new != new
+            lines[0][k] = np.where(better, new, old)
+            lines[1][k] = np.where(better, k, lines[1][k - 1])
+        return [values, indices]
+
+    return OpRow(
+        name,
+        ("x",),
+        _deduce_extreme,
+        lower,
+        oracle,
+        {"axis": REQUIRED},
+        samples=(
+            Sample((floats(3, 17),), {"axis": 1}, 0.0),
+            Sample((ints(4, 9, low=0, high=4),), {"axis": 0}, 0.0),
+            Sample((values(1.0, float("nan"), 9.0, float("nan"), 2.0),), {"axis": 0}, 0.0),
+            Sample((floats(9, dtype="bfloat16"),), {"axis": -1}, 0.0),
+            Sample((bools(6),), {"axis": 0}, 0.0),
+            Sample((floats(2, 0),), {"axis": 1}, 0.0),
+            Sample((floats(),), {"axis": 0}, 0.0),
+        ),
+        doc=doc,
+        kinds={"axis": "int"},
+    )
+
+
 ROWS: tuple[OpRow, ...] = (
     _cumulative("cumsum", ir.add, 0, np.cumsum, "Cumulative sum along an axis."),
     _cumulative("cumprod", ir.mul, 1, np.cumprod, "Cumulative product along an axis."),
+    _running_extreme("cummax", ir.GE, "Largest element so far, and its last position."),
+    _running_extreme("cummin", ir.LE, "Smallest element so far, and its last position."),
 )

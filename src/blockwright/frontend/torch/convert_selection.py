@@ -88,6 +88,13 @@ def _topk(
     return [imp.builder.emit(ir.TupleGetItem(found, k)) for k in range(2)]
 
 
+@TABLE.overload("aten.cummax.default", "aten.cummin.default")
+def _running_extreme(imp: Importer, node: Any, x: Any, dim: int) -> Any:
+    name = "cummax" if "cummax" in str(node.target) else "cummin"
+    found = imp.builder.op(name, x, axis=axis_of(dim, len(dims_of(x))))
+    return [imp.builder.emit(ir.TupleGetItem(found, k)) for k in range(2)]
+
+
 @TABLE.overload("aten.kthvalue.default")
 def _kth_value(
     imp: Importer, node: Any, x: Any, k: Any, dim: int = -1, keepdim: bool = False

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
+from blockwright.frontend.torch.compositions import COMPOSITIONS
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.support import BlockwrightError, Diagnostic, ImporterError
 
@@ -118,8 +119,8 @@ def _tables() -> tuple[Any, Any]:
 
 
 def decomposition(op: Any) -> Callable[..., Any] | None:
-    """PyTorch's decomposition of an operator; None if it has none."""
-    own = _OWN.get(target_name(op))
+    """Our decomposition of an operator, or PyTorch's; None if there is none."""
+    own = COMPOSITIONS.get(target_name(op))
     if own is not None:
         return own
     for table in _tables():
@@ -133,20 +134,6 @@ def decomposition(op: Any) -> Callable[..., Any] | None:
         return op.decompose(*args, **kwargs)
 
     return written_out
-
-
-def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """`x` with its diagonal replaced, in functional form; PyTorch's own writes in place."""
-    import torch
-    from torch.nn.functional import pad
-
-    matrices = x.movedim((dim1, dim2), (-2, -1))
-    rows, columns = matrices.shape[-2:]
-    first = max(-offset, 0)
-    result = pad(diagonal, (first, rows - first - diagonal.shape[-1])).unsqueeze(-1)
-    row = torch.arange(rows, device=x.device).unsqueeze(-1)
-    inside = torch.arange(columns, device=x.device) == row + offset
-    return torch.where(inside, result, matrices).movedim((-2, -1), (dim1, dim2))
 
 
 def _whole_ends(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,9 +155,6 @@ def _whole_ends(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
         return how(start, end, *args, dtype=dtype, **kwargs)
 
     return converted
-
-
-_OWN: dict[str, Callable[..., Any]] = {"aten.diagonal_scatter.default": _diagonal_scatter}
 
 
 def _on_common_types(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:

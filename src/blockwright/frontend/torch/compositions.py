@@ -1,0 +1,265 @@
+"""Decompositions of operators that PyTorch does not decompose, or not in functional form.
+
+Each composes other operators, with the arguments and results of its overload. They run on the
+exporter's tensors, so they may ask for shapes, types and strides, but not for elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+COMPOSITIONS: dict[str, Callable[..., Any]] = {}
+"""Overload → composition."""
+
+_PADDED = ("zeros", "border", "reflection")
+
+
+def _composes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        COMPOSITIONS.update(dict.fromkeys(names, fn))
+        return fn
+
+    return register
+
+
+@_composes("aten.diagonal_scatter.default")
+def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """`x` with its diagonal replaced; PyTorch's own decomposition writes in place."""
+    import torch
+    from torch.nn.functional import pad
+
+    matrices = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = matrices.shape[-2:]
+    first = max(-offset, 0)
+    result = pad(diagonal, (first, rows - first - diagonal.shape[-1])).unsqueeze(-1)
+    row = torch.arange(rows, device=x.device).unsqueeze(-1)
+    inside = torch.arange(columns, device=x.device) == row + offset
+    return torch.where(inside, result, matrices).movedim((-2, -1), (dim1, dim2))
+
+
+# ------------------------------------------------------------------------------------- distances
+def _norm(difference: Any, p: float) -> Any:
+    """The p-norm along the last axis."""
+    size = difference.abs()
+    if p == 0:
+        return (size != 0).to(size.dtype).sum(-1)
+    if p == 1:
+        return size.sum(-1)
+    if p == 2:
+        return (difference * difference).sum(-1).sqrt()
+    if math.isinf(p):
+        return size.amax(-1) if difference.shape[-1] else size.sum(-1)
+    return size.pow(p).sum(-1).pow(1 / p)
+
+
+@_composes("aten._cdist_forward.default")
+def _cdist(x: Any, y: Any, p: float, compute_mode: int | None) -> Any:
+    return _norm(x.unsqueeze(-2) - y.unsqueeze(-3), p)
+
+
+@_composes("aten._pdist_forward.default")
+def _pdist(x: Any, p: float = 2.0) -> Any:
+    import torch
+
+    count = x.shape[0]
+    pairs = torch.triu_indices(count, count, 1, device=x.device)
+    return _norm(x[pairs[0]] - x[pairs[1]], p)
+
+
+@_composes("aten._trilinear.default")
+def _trilinear(
+    x: Any,
+    weight: Any,
+    y: Any,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    parts: list[Any] = []
+    for part, axes in ((x, expand1), (weight, expand2), (y, expand3)):
+        whole = part
+        for axis in sorted(axes):
+            whole = whole.unsqueeze(axis)
+        parts.append(whole)
+    product = parts[0] * parts[1] * parts[2]
+    return product.sum(list(sumdim)) if sumdim else product
+
+
+# ------------------------------------------------------------------------------------- positions
+@_composes("aten.as_strided.default")
+def _as_strided(
+    x: Any, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None
+) -> Any:
+    """Elements at computed places of a contiguous tensor."""
+    import torch
+
+    if not x.is_contiguous():
+        raise NotImplementedError("as_strided of a tensor that is not contiguous")
+    place: Any = (storage_offset or 0) - x.storage_offset()
+    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
+        offsets = torch.arange(count, device=x.device) * step
+        place = place + offsets.reshape([-1] + [1] * (len(size) - axis - 1))
+    if not size:
+        return x.reshape(-1)[place]
+    return x.reshape(-1)[place.expand(list(size))]
+
+
+@_composes("aten.put.default")
+def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    flat = x.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(x.shape)
+
+
+@_composes("aten.index_reduce.default")
+def _index_reduce(
+    x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    if not x.ndim:
+        flat = x.reshape(1).index_reduce(
+            0, index.reshape(-1), source.reshape(-1), reduce, include_self=include_self
+        )
+        return flat.reshape(())
+    shape = [1] * x.ndim
+    shape[dim] = -1
+    places = index.reshape(shape).expand_as(source)
+    return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)
+
+
+@_composes("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
+def _embedding_bag(
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """Sums, means or maxima of bags of rows; the results that only gradients need are empty."""
+    import torch
+
+    bags = offsets.shape[0] - int(include_last_offset)
+    first = offsets[:bags]
+    place = torch.arange(indices.shape[0], device=indices.device, dtype=offsets.dtype)
+    bag = torch.searchsorted(first, place, right=True) - 1
+    rows = weight[indices]
+    used = torch.ones_like(bag) if padding_idx < 0 else (indices != padding_idx).to(bag.dtype)
+    sizes = torch.zeros_like(first, dtype=bag.dtype).index_add(0, bag, used)
+    result = rows.new_zeros((bags, weight.shape[1]))
+    if mode == 2:
+        places = bag.unsqueeze(1).expand_as(rows)
+        if padding_idx >= 0:
+            rows = torch.where(used.unsqueeze(1) > 0, rows, -math.inf)
+        result = result.scatter_reduce(0, places, rows, "amax", include_self=False)
+        result = torch.where(sizes.unsqueeze(1) > 0, result, 0)
+    else:
+        if per_sample_weights is not None:
+            rows = rows * per_sample_weights.unsqueeze(1)
+        if padding_idx >= 0:
+            rows = rows * used.unsqueeze(1).to(rows.dtype)
+        result = result.index_add(0, bag, rows)
+        if mode == 1:
+            result = result / sizes.clamp(min=1).unsqueeze(1).to(result.dtype)
+    empty = indices.new_zeros((0,))
+    return result, empty, sizes.to(indices.dtype), empty
+
+
+# ------------------------------------------------------------------------------------- statistics
+@_composes("aten.nanmedian.dim")
+def _nanmedian_along(x: Any, dim: int, keepdim: bool = False) -> Any:
+    """The lower median of the numbers of each line; NaN if there are none."""
+    if not x.ndim:
+        return x.clone(), x.new_zeros((), dtype=_int64())
+    values, order = x.sort(dim)
+    numbers = (~x.isnan()).sum(dim, keepdim=True)
+    middle = ((numbers - 1) // 2).clamp(min=0)
+    found = values.gather(dim, middle), order.gather(dim, middle)
+    return found if keepdim else tuple(v.squeeze(dim) for v in found)
+
+
+@_composes("aten.nanmedian.default")
+def _nanmedian(x: Any) -> Any:
+    return _nanmedian_along(x.reshape(-1), 0)[0]
+
+
+def _int64() -> Any:
+    import torch
+
+    return torch.int64
+
+
+@_composes("aten.angle.default")
+def _angle(x: Any) -> Any:
+    """0 or π by the sign of a real number; NaN of NaN."""
+    import torch
+
+    if x.is_complex():
+        raise NotImplementedError("angle of complex numbers")
+    real = x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
+    half = torch.where(real < 0, math.pi, 0.0).to(real.dtype)
+    return torch.where(real.isnan(), real, half)
+
+
+# ------------------------------------------------------------------------------------- sampling
+@_composes("aten.grid_sampler_3d.default")
+def _grid_sampler_3d(
+    x: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    """Sample a volume (n, c, d, h, w) at places (n, …, 3) in [-1, 1]; linear or nearest."""
+    import torch
+
+    batch, channels = x.shape[:2]
+    sizes = (x.shape[4], x.shape[3], x.shape[2])  # the grid lists x, y, z
+    places = [
+        _unnormalized(grid[..., k], size, _PADDED[padding_mode], align_corners)
+        for k, size in enumerate(sizes)
+    ]
+    n = torch.arange(batch, device=x.device).reshape(-1, 1, 1, 1, 1)
+    c = torch.arange(channels, device=x.device).reshape(1, -1, 1, 1, 1)
+
+    def voxel(corner: Sequence[Any]) -> Any:
+        """The elements at a corner; 0 outside of the volume."""
+        inside: Any = None
+        index: list[Any] = []
+        for value, size in zip(corner, sizes, strict=True):
+            within = (value >= 0) & (value < size)
+            inside = within if inside is None else inside & within
+            index.append(torch.where(within, value, 0).to(torch.int64).unsqueeze(1))
+        found = x[n, c, index[2], index[1], index[0]]
+        return torch.where(inside.unsqueeze(1), found, 0)
+
+    if interpolation_mode == 1:
+        return voxel([p.round() for p in places])
+    total: Any = None
+    low = [p.floor() for p in places]
+    for corner in range(8):
+        ends = [(corner >> k) & 1 for k in range(3)]
+        weight: Any = 1
+        for place, floor, end in zip(places, low, ends, strict=True):
+            weight = weight * (place - floor if end else floor + 1 - place)
+        term = voxel([f + e for f, e in zip(low, ends, strict=True)]) * weight.unsqueeze(1)
+        total = term if total is None else total + term
+    return total
+
+
+def _unnormalized(place: Any, size: Any, padding: str, align_corners: bool) -> Any:
+    """A coordinate in [-1, 1] in units of elements, moved inside as `padding` says."""
+    import torch
+
+    at = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
+    if padding == "zeros":
+        return at
+    if padding == "reflection":
+        start = 0.0 if align_corners else -0.5
+        span = size - 1 if align_corners else size
+        offset = (at - start).abs()
+        rest = offset % span if span else torch.zeros_like(offset)
+        turns = torch.floor(offset / span) if span else torch.zeros_like(offset)
+        at = torch.where(turns % 2 == 0, rest + start, span - rest + start)
+    return at.clamp(0, size - 1)
