@@ -20,6 +20,7 @@ from blockwright.passes.host.signature import HostResults
 from blockwright.passes.host.size_text import size_text
 from blockwright.passes.library.library_programs import SHARED_LIBRARIES
 from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, TargetCode
+from blockwright.target import target_of
 
 
 def describe(
@@ -38,7 +39,8 @@ def describe(
     )
     main = "main" if "main" in names else names[0] if len(names) == 1 else ""
     target = context.target
-    features = tuple(sorted(target.feature_set))
+    programs = [f for f in lowered.functions.values() if isinstance(f, ir.PrimFunc)]
+    features = tuple(sorted({n for f in programs for n in target_of(f, target).feature_set}))
     shared: Sequence[dict[str, Any]] = lowered.attrs.get(SHARED_LIBRARIES, ())
     extra: dict[str, Any] = {"libraries": list(shared)} if shared else {}
     return Metadata(

@@ -43,6 +43,7 @@ from blockwright.runtime.threads import num_threads
 from blockwright.support import ArgumentError, ArtefactError, OptionError
 from blockwright.support.kinds import require_kind
 from blockwright.support.suggest import choices
+from blockwright.target import target_of
 
 # Stage name of `show` → pass whose output it shows.
 SHOWN = {
@@ -220,7 +221,8 @@ class CompiledEntry(EntryPoint):
         if func.attrs.get(IS_LIBRARY):
             return KernelCall(name, operators, 0, 0)  # nothing is known of what it does
         numbers = {var.name: ir.const_int(value) or 0 for var, value in sizes.items()}
-        expected = estimate(func, self._compiled.context.target, numbers)
+        machine = target_of(func, self._compiled.context.target)
+        expected = estimate(func, machine, numbers)
         return KernelCall(
             name, operators, 0, 0, work.flops, work.bytes, work.written, expected.seconds * 1e9
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,7 +34,10 @@ from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.runtime.memory_use import WATCH
 from blockwright.runtime.reclaim import IDLE_HOOKS
 from blockwright.support import BuildError
-from blockwright.target import Target
+from blockwright.target import Target, target_of
+
+_Text = tuple[str, str, llvm.Pipeline, Target]
+"""A module to compile: what it is, its text, its optimization pipeline, its target."""
 
 
 class Compiled(msgspec.Struct, frozen=True, eq=False):
@@ -67,6 +71,16 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
         return self.image
 
     @property
+    def targets(self) -> tuple[Target, ...]:
+        """The target, and others that programs name; all of them have to run."""
+        return tuple(dict.fromkeys((self.target, *(unit.target for unit in self.units))))
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this machine can run the code."""
+        return all(target.is_host for target in self.targets)
+
+    @property
     def unit_objects(self) -> tuple[tuple[str, bytes], ...]:
         """The objects of the functions, without those that all libraries have in common."""
         return self.objects[: len(self.units)]
@@ -94,10 +108,10 @@ def compile_lowered(
             f"cannot link a library for {target.name}", code="BW602", help="choose a CPU target"
         )
     units = emit_units(module, target)
-    texts: list[tuple[str, str, llvm.Pipeline]] = [(u.name, u.text, u.pipeline) for u in units]
+    texts: list[_Text] = [(u.name, u.text, u.pipeline, u.target) for u in units]
     support = _support(units, target)
     texts += support
-    objects = _compile(texts, target, cache or ObjectCache(cache_directory()), pool or POOL)
+    objects = _compile(texts, cache or ObjectCache(cache_directory()), pool or POOL)
     exports = [*(u.entry for u in units if u.entry), *_hooks(support)]
     options = LinkOptions(exports=exports, soname=soname)
     constants = {
@@ -127,7 +141,9 @@ def emit_units(module: IRModule, target: Target) -> list[FunctionCode]:
         if twin is None:
             kept[name] = func
     return [
-        emit_function(func, name, target, callees=callees, written=sorted(written[name]))
+        emit_function(
+            func, name, target_of(func, target), callees=callees, written=sorted(written[name])
+        )
         for name, func in kept.items()
     ]
 
@@ -135,57 +151,55 @@ def emit_units(module: IRModule, target: Target) -> list[FunctionCode]:
 def compile_support(
     units: Sequence[FunctionCode],
     target: Target,
-    more: Sequence[tuple[str, str, llvm.Pipeline]] = (),
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[tuple[str, bytes]], list[str]]:
-    """Compile the support code that these functions need, and `more` modules of it.
+    """Compile the support code that these functions need, and `more` modules of it by name.
 
     Returns the objects, and the names that the library exports for `blockwright.runtime`.
     """
-    texts = [*_support(units, target), *more]
-    return _compile(texts, target, ObjectCache(cache_directory()), POOL), _hooks(texts)
+    texts = _support(units, target)
+    for name, text in more.items():
+        texts.append((name, text, "host", target))
+    return _compile(texts, ObjectCache(cache_directory()), POOL), _hooks(texts)
 
 
-def _hooks(support: Sequence[tuple[str, str, llvm.Pipeline]]) -> list[str]:
+def _hooks(support: Sequence[_Text]) -> list[str]:
     """Symbols of the support code that `blockwright.runtime` and `tvm_ffi` use."""
-    texts = "".join(text for _, text, _ in support)
+    texts = "".join(text for _, text, _, _ in support)
     names = {name: f'@"{name}"(' for name in (*IDLE_HOOKS, WATCH)}
     names[LIBRARY_MODULE] = f'@"{LIBRARY_MODULE}"'
     return [name for name, mention in names.items() if mention in texts]
 
 
-def _support(units: Sequence[FunctionCode], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
+def _support(units: Sequence[FunctionCode], target: Target) -> list[_Text]:
     """Shared support code of a library: results and errors, scratch memory, the thread pool."""
-    parts: list[tuple[str, str, llvm.Pipeline]] = [
-        ("blockwright.runtime", runtime_ir(target), "host"),
-    ]
+    parts: list[_Text] = [("blockwright.runtime", runtime_ir(target), "host", target)]
     if any("@bw_scratch_acquire(" in u.text for u in units):
-        parts.append(("blockwright.scratch", scratch_ir(target), "host"))
+        parts.append(("blockwright.scratch", scratch_ir(target), "host", target))
     if any("@bw_object_" in u.text or "@bw_closure_make" in u.text for u in units):
-        parts.append(("blockwright.objects", objects_ir(target), "host"))
+        parts.append(("blockwright.objects", objects_ir(target), "host", target))
     if any("@bw_parallel_for(" in u.text for u in units):
-        parts.append(("blockwright.threads", threadpool_ir(target), "host"))
+        parts.append(("blockwright.threads", threadpool_ir(target), "host", target))
     return parts
 
 
 def _compile(
-    texts: Sequence[tuple[str, str, llvm.Pipeline]],
-    target: Target,
-    cache: ObjectCache,
-    pool: WorkerPool,
+    texts: Sequence[_Text], cache: ObjectCache, pool: WorkerPool
 ) -> list[tuple[str, bytes]]:
-    cpu = llvm.cpu_name(target)
-    common = (target.triple, cpu, target.features, llvm.llvm_version(), str(llvm.EMITTER_VERSION))
-    keys = [ObjectCache.key(text, pipeline, *common) for _, text, pipeline in texts]
+    version = (llvm.llvm_version(), str(llvm.EMITTER_VERSION))
+    jobs = [
+        CompileJob(name, text, target.triple, llvm.cpu_name(target), target.features, pipeline)
+        for name, text, pipeline, target in texts
+    ]
+    keys = [
+        ObjectCache.key(j.text, j.pipeline, j.triple, j.cpu, j.features, *version) for j in jobs
+    ]
     result = [cache.get(key) for key in keys]
     missing = [i for i, data in enumerate(result) if data is None]
-    jobs = [
-        CompileJob(texts[i][0], texts[i][1], target.triple, cpu, target.features, texts[i][2])
-        for i in missing
-    ]
-    for index, data in zip(missing, pool.run(jobs), strict=True):
+    for index, data in zip(missing, pool.run([jobs[i] for i in missing]), strict=True):
         result[index] = data
         cache.put(keys[index], data)
-    return [(name, data) for (name, _, _), data in zip(texts, result, strict=True) if data]
+    return [(job.what, data) for job, data in zip(jobs, result, strict=True) if data]
 
 
 def segments_of(constants: Mapping[str, NDArray[Any]]) -> tuple[DataSegment, ...]:

@@ -33,7 +33,7 @@ from blockwright.runtime.library import Library, load_image
 from blockwright.support import BuildError, OptionError, ValidationError
 from blockwright.support.kinds import require_kind
 from blockwright.support.uncopied import Uncopied
-from blockwright.target import Target
+from blockwright.target import Target, target_of
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -144,9 +144,10 @@ class Module(Uncopied):
         Raises: BuildError BW604 for a foreign target, or if tiles of AMX are not permitted.
         """
         if self._library is None:
-            if not self.target.is_host:
-                built = [compiled.target for compiled in self.several or (self.compiled,)]
-                lacking = ", ".join(self.target.missing_here)
+            foreign = [t for t in self.compiled.targets if not t.is_host]
+            if foreign:
+                built = [each.target for each in self.several] if self.several else foreign
+                lacking = ", ".join(sorted({f for t in foreign for f in t.missing_here}))
                 raise BuildError(
                     f"code for {', '.join(t.name for t in built)} does not run on this machine"
                     + f", which lacks {lacking}" * bool(lacking),
@@ -201,7 +202,7 @@ class Module(Uncopied):
         )
 
     def _assembly(self, unit: FunctionCode) -> str:
-        target = self.target
+        target = unit.target
         cpu = llvm.cpu_name(target)
         return llvm.compile_assembly(
             unit.text, target.triple, cpu, target.features, unit.pipeline, unit.name
@@ -244,7 +245,7 @@ def as_module(program: PrimFunc | IRModule) -> IRModule:
 
 def lowered_program(func: PrimFunc, target: Target, options: LowerOptions) -> PrimFunc:
     """Validate and lower a program. Raises: ValidationError: BW2xx, with all its problems."""
-    problems = find_violations(func, target)
+    problems = find_violations(func, target_of(func, target))
     if problems:
         raise ValidationError.collect(problems)
     return lower(func, target, options=options)
@@ -255,7 +256,7 @@ def joined(modules: Sequence[Module]) -> Module:
     first code that this machine can run."""
     if len(modules) == 1:
         return modules[0]
-    chosen = next((module for module in modules if module.target.is_host), modules[-1])
+    chosen = next((m for m in modules if m.compiled.runs_here), modules[-1])
     several = tuple(module.compiled for module in modules)
     return Module(chosen.program, chosen.compiled, chosen.lowered, several)
 
@@ -322,7 +323,8 @@ def _build(
             check_graph(function, module, target.kind)
     programs = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     if compile_cache is None or on_pass is not None or directory is not None:
-        problems = [p for func in programs.values() for p in find_violations(func, target)]
+        own = [(func, target_of(func, target)) for func in programs.values()]
+        problems = [p for func, machine in own for p in find_violations(func, machine)]
         if problems:
             raise ValidationError.collect(problems)
         result: dict[str, Any] = {}

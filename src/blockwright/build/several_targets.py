@@ -75,7 +75,7 @@ def shared_library(several: Sequence[Compiled]) -> SharedLibrary:
     entries = [unit.entry for unit in several[0].units if unit.entry]
     text = choose_target_ir(entries, targets, base)
     units = [unit for compiled in several for unit in compiled.units]
-    objects, hooks = compile_support(units, base, [("blockwright.choose_target", text, "host")])
+    objects, hooks = compile_support(units, base, {"blockwright.choose_target": text})
     constants: dict[str, Any] = {}
     stored: dict[tuple[int, bytes], str] = {}
     parts: list[Part] = []

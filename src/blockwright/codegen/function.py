@@ -62,7 +62,8 @@ class FunctionCode(msgspec.Struct, frozen=True):
     """LLVM text of one function of a program.
 
     Attributes:
-        name: function name; symbol: symbol of its code; entry: exported symbol, if any.
+        name: function name; target: what it is compiled for.
+        symbol: symbol of its code; entry: exported symbol, if any.
         text: the LLVM module; pipeline: its optimization pipeline.
         parameters: argument names of the entry; written: positions of the arguments it writes.
         results: names of the results that it allocates or is given memory for.
@@ -70,6 +71,7 @@ class FunctionCode(msgspec.Struct, frozen=True):
     """
 
     name: str
+    target: Target
     symbol: str
     entry: str | None
     text: str
@@ -155,7 +157,7 @@ def emit_function(
     )
     scalars = {i: p.dtype.name for i, p in enumerate(inputs) if p not in place}
     return FunctionCode(
-        name, symbol, entry, text, pipeline, parameters, positions, results, scalars
+        name, target, symbol, entry, text, pipeline, parameters, positions, results, scalars
     )
 
 

@@ -12,7 +12,7 @@ from blockwright.ir.atomic import atomic_name, atomic_place, atomic_value, is_at
 from blockwright.ir.attributes import (
     BOUND_ATTRS,
     attribute_problems,
-    numeric_attrs,
+    kernel_attrs,
     plain_attributes,
     unknown_bounds,
 )
@@ -304,6 +304,7 @@ __all__ = [
     "if_then_else",
     "is_atomic",
     "is_const_int",
+    "kernel_attrs",
     "load",
     "logical_and",
     "logical_not",
@@ -315,7 +316,6 @@ __all__ = [
     "message_problem",
     "minimum",
     "mul",
-    "numeric_attrs",
     "op_has_effect",
     "op_row",
     "parameter_symbols",

@@ -17,6 +17,9 @@ IS_SCHEDULED = "tir.is_scheduled"
 IS_VIEW = "tir.view"
 IS_LIBRARY = "tir.is_library"
 NUM_OUTPUTS = "num_outputs"
+TARGET = "target"
+"""The target that a program is compiled for, where it is not that of the module."""
+
 IN_PLACE = "tir.in_place"
 """Results that callers may compute in the memory of an operand: position → that of the operand."""
 
@@ -48,9 +51,10 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 Problem = tuple[str, str, str]
 
 
-def numeric_attrs(func: PrimFunc) -> dict[str, Any]:
-    """The floating-point attributes of a program that differ from their default."""
-    result = {key: func.attrs[key] for key in NUMERIC_ATTRS if func.attrs.get(key)}
+def kernel_attrs(func: PrimFunc) -> dict[str, Any]:
+    """The attributes that all programs of one kernel have in common, where they differ from their
+    default: how floating-point numbers are computed, and the target."""
+    result = {key: func.attrs[key] for key in (*NUMERIC_ATTRS, TARGET) if func.attrs.get(key)}
     if result.get(FP_CONTRACT) == "on":
         del result[FP_CONTRACT]
     return result

@@ -8,14 +8,13 @@ one takes its file and a line in `LOWERING`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import cast
+from collections.abc import Callable
 
 from blockwright.ir import PrimFunc
 from blockwright.lower.context import LowerContext, LowerOptions, Pass, passes
 from blockwright.support import BuildError
 from blockwright.support.stack import deep
-from blockwright.target import Target
+from blockwright.target import Target, target_of
 
 LOWERING: list[tuple[str, Pass]] = passes(
     "fold_views.fold_views",
@@ -60,43 +59,24 @@ def lower(
 
     Args:
         func: a tensor program with a root block, scheduled or not.
-        target: the target to lower for.
+        target: the target to lower for, unless the program names one (see `target_of`).
         options: checks to insert, limits; see `LowerOptions`.
         on_pass: called as `on_pass(name, before, after)` after every pass, for dumps and checks.
 
     Raises:
         BuildError: BW60x, BW61x; the message names the loop or buffer, the rule and the remedy.
     """
-    context = LowerContext(Target(target), options or LowerOptions())
-    if context.target.kind != "cpu":
+    machine = Target(target)
+    if machine.kind != "cpu":
         raise BuildError(
-            f"programs cannot be lowered for {context.target} yet",
+            f"programs cannot be lowered for {machine} yet",
             code="BW602",
             help="choose a CPU target; see Target",
         )
-    _require_own_target(func, context.target)
+    context = LowerContext(target_of(func, machine), options or LowerOptions())
     for name, pass_ in LOWERING:
         after = deep(pass_)(func, context)
         if on_pass is not None:
             on_pass(name, func, after)
         func = after
     return func
-
-
-_CPU_NAMES = ("llvm", "c", "cpu", "native")
-
-
-def _require_own_target(func: PrimFunc, target: Target) -> None:
-    """Reject a program whose attribute "target" (classic TIR sets it) names no CPU."""
-    stated: object = func.attrs.get("target")
-    if isinstance(stated, Mapping):
-        stated = cast("Mapping[str, object]", stated).get("kind")
-    if not isinstance(stated, str) or not stated.split():
-        return
-    kind = stated.split()[0]
-    if kind not in _CPU_NAMES and not kind.startswith(("x86", "aarch64", target.name)):
-        raise BuildError(
-            f'the attribute "target" of the program is {kind}, and it is built for {target.name}',
-            code="BW602",
-            help="build it for that target, or remove the attribute",
-        )

@@ -197,7 +197,7 @@ def _pack_function(
         body = ir.substitute(body, {target: packed})
     allocated = [b for b in func.root.alloc_buffers if b in between]
     attrs = {"global_symbol": f"{func.name}_pack", NOALIAS: True, "op": "pack"}
-    attrs |= ir.numeric_attrs(func)
+    attrs |= ir.kernel_attrs(func)
     return ir.prim_func(body, (source, packed), allocated=allocated, attrs=attrs)
 
 

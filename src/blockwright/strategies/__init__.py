@@ -29,7 +29,7 @@ from blockwright.strategies.strategy import (
 from blockwright.support import ScheduleError
 from blockwright.support.registry import load
 from blockwright.support.stack import deep
-from blockwright.target import Target
+from blockwright.target import Target, target_of
 
 _FILES = (
     "cpu.winograd",
@@ -129,9 +129,11 @@ def apply_strategies(
 ) -> StrategyResult:
     """Schedule a program with the first strategy that matches it.
 
-    Arguments: `disabled` names strategies to skip.
+    Arguments: `target` is that of the module, which the program may replace (see `target_of`);
+    `disabled` names strategies to skip.
     """
-    return try_strategies([r for r in STRATEGIES if r.name not in disabled], func, target)
+    machine = target_of(func, target)
+    return try_strategies([r for r in STRATEGIES if r.name not in disabled], func, machine)
 
 
 def strategy_for(

@@ -11,6 +11,7 @@ from blockwright.target.gpu import Multiprocessors
 from blockwright.target.host import host_cpu_name
 from blockwright.target.isa import GATHER_STRIDE, VectorISA
 from blockwright.target.memory import Cache, MemorySpace
+from blockwright.target.of_program import target_of
 from blockwright.target.scopes import ExecutionScope, LaunchLimits, MemoryScope
 from blockwright.target.target import Target, last_cache_bytes, target_names
 from blockwright.target.units import ComputeUnit
@@ -31,4 +32,5 @@ __all__ = [
     "host_cpu_name",
     "last_cache_bytes",
     "target_names",
+    "target_of",
 ]

@@ -79,7 +79,7 @@ from blockwright.passes.rewrite import (
     used_vars,
 )
 from blockwright.strategies import computes_operand, joined
-from blockwright.target import Target
+from blockwright.target import Target, target_of
 
 LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})
 _EPILOGUE = frozenset({"ElementWise", "Broadcast"})
@@ -94,7 +94,7 @@ class _Facts:
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
         self.movement, self.view = is_movement(func), bool(func.attrs.get(IS_VIEW))
         self.contraction = has_contraction(func)
-        self.numeric = ir.numeric_attrs(func)
+        self.common = ir.kernel_attrs(func)
         self.joins = is_joined(func)
 
 
@@ -110,7 +110,7 @@ class _Node:
         self.func = func
         self.kind, self.movement, self.view = facts.kind, facts.movement, facts.view
         self.contraction, self.joins = facts.contraction, facts.joins
-        self.numeric = facts.numeric
+        self.common = facts.common
         self.args = [a for a in tir_args(binding.value) if isinstance(a, ir.GraphVar)]
         self.group = _Group(self)
 
@@ -192,7 +192,7 @@ class _Fuser:
                 continue
             if anchor.kind not in ANCHORS or group.sink is not producer:
                 continue
-            if node.numeric != producer.numeric:
+            if node.common != producer.common:
                 continue
             if self._single_use(producer) and self._epilogue_fits(node, producer):
                 self._merge(group, node.group)
@@ -218,7 +218,7 @@ class _Fuser:
                 continue
             if producer.group.sink is not producer or not self._single_use(producer):
                 continue
-            if node.numeric != producer.numeric:
+            if node.common != producer.common:
                 continue
             if producer.group.anchor is not None:
                 fits = self._anchors_join(node, producer)
@@ -243,7 +243,8 @@ class _Fuser:
         if self.target is None:
             return False
         operand = _operand_of(anchor, producer)
-        return computes_operand(anchor.func, operand, self.target, self.disabled)
+        target = target_of(anchor.func, self.target)
+        return computes_operand(anchor.func, operand, target, self.disabled)
 
     def _anchors_join(self, node: _Node, producer: _Node) -> bool:
         """Whether to compute a product together with the reduction whose result it reads."""
@@ -254,7 +255,8 @@ class _Fuser:
         if not node.contraction or any(n.movement for n in behind):
             return False
         operand = _operand_of(node, producer)
-        expected = joined(anchor.func, node.func, operand, self.target, self.disabled)
+        target = target_of(node.func, self.target)
+        expected = joined(anchor.func, node.func, operand, target, self.disabled)
         if expected is None:
             return False
         one, two = expected

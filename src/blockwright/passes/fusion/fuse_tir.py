@@ -196,7 +196,7 @@ class _Fused:
         self.temps += [renewed.own(buffer) for buffer in root.alloc_buffers]
         self.stmts.append(renewed(root.body))
         self.ops.append(str(callee.attrs.get("op", callee.name)))
-        self.attrs = ir.numeric_attrs(callee)  # equal for all callees, see `fuse_ops`
+        self.attrs = ir.kernel_attrs(callee)  # equal for all callees, see `fuse_ops`
 
     def _function(self, out: ir.Buffer) -> ir.PrimFunc:
         attrs = {"global_symbol": self.function.name, NOALIAS: True, "op": "+".join(self.ops)}
