@@ -62,11 +62,12 @@ def test_devices_of_one_operator() -> None:
         bw.validate(module("return R.add(x, y)", ON.format("cuda", "cpu")))
     assert caught.value.code == "BW401"
     bw.validate(module("return R.add(x, y)", ON.format("cuda", "cuda")))
-    assert codes(module("return R.add(x, y)", ON.format("cpu", "cpu:0"))) == ["BW401"] * 2
+    assert codes(module("return R.add(x, y)", ON.format("cpu", "cpu:1"))) == ["BW401"] * 2
 
 
 def test_the_target_itself() -> None:
-    assert codes(module("return R.add(x, y)", ON.format("cpu", "cpu"))) == ["", ""]
+    for other in ("cpu", "cpu:0", "llvm", "cpu:0:global"):
+        assert codes(module("return R.add(x, y)", ON.format("cpu", other))) == ["", ""]
 
 
 # ------------------------------------------------------------------------------------------ sizes

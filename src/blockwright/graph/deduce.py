@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.graph.devices import devices_in, on_device
 from blockwright.graph.relate import implied
 from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import SymbolBinding
@@ -48,10 +49,11 @@ def deduce_call(
         outer: symbols of the enclosing functions, which a local function shares with its caller.
     """
     if isinstance(call.op, ir.OpRef):
-        _one_device(call, infos)
+        device = _one_device(call, infos)
         if call.op.name == "invoke_closure":
             return _invoked(call, analyzer, infos, outer)
-        return _operator(call, call.op.name, analyzer, module, infos)
+        result = _operator(call, call.op.name, analyzer, module, infos)
+        return result if call.op.name in STATED else on_device(result, device)
     if isinstance(call.op, ir.ExternFunc):
         return _stated(call)
     name = getattr(call.op, "name", "function")
@@ -70,22 +72,22 @@ def deduce_call(
     return binding.result(callee.ret)
 
 
-def _one_device(call: ir.GraphCall, infos: Sequence[ir.Info | None] | None) -> None:
-    """Check that the tensor operands are on the same device."""
-    result: dict[str, None] = {}
-    queue = [a.info for a in call.args] if infos is None else list(infos)
-    for info in queue:
-        if isinstance(info, ir.TupleInfo):
-            queue += info.fields
-        elif isinstance(info, ir.TensorInfo) and info.device:
-            result[info.device] = None
+def _one_device(call: ir.GraphCall, infos: Sequence[ir.Info | None] | None) -> str:
+    """The device of the tensor operands and stated results; "" if none is known.
+
+    Raises: GraphError BW401 if there are several.
+    """
+    known = [a.info for a in call.args] if infos is None else infos
+    name = call.op.name if isinstance(call.op, ir.OpRef) else "the function"
+    stated = () if name in _ANY_RESULT else call.out_info
+    result = devices_in([*known, *stated])
     if len(result) > 1:
-        name = call.op.name if isinstance(call.op, ir.OpRef) else "the function"
         raise GraphError(
             f"{name}: its arguments are on different devices: {', '.join(result)}",
             code="BW401",
-            help="annotate one device for all of them",
+            help=f'copy one of them: R.to_vdevice(x, "{result[0]}")',
         )
+    return result[0] if result else ""
 
 
 def _callee(op: ir.GraphExpr, module: ir.IRModule | None) -> ir.CallableInfo | None:

@@ -16,36 +16,7 @@ def info_text(info: ir.Info | None) -> str:
     return "no annotation" if info is None else ScriptPrinter().info(info)
 
 
-_KINDS = {"": "", "cpu": "cpu", "llvm": "cpu", "cuda": "cuda", "gpu": "cuda"}
-"""Device name of an annotation, without its number → kind of target."""
-
 _MOST_BYTES = 2**63 - 1
-
-
-def kind_of_device(device: str) -> str | None:
-    """The target kind of a device such as "cuda:0"; None if there is no such device."""
-    name, colon, number = device.partition(":")
-    return _KINDS.get(name) if number.isdigit() or not colon else None
-
-
-def device_problem(info: ir.Info, target: str | None) -> tuple[str, str] | None:
-    """Why a tensor cannot be on the device of an annotation, and the remedy.
-
-    Args:
-        target: the kind of the target, if known.
-    """
-    if not isinstance(info, ir.TensorInfo) or not info.device:
-        return None
-    kind = kind_of_device(info.device)
-    if kind is None:
-        known = ", ".join(sorted({k for k in _KINDS.values() if k}))
-        return f"unknown device {info.device!r}", f"devices: {known}, also with a number"
-    if target is not None and kind != target:
-        return (
-            f"device {info.device!r} does not match the target {target}",
-            "leave the device out of annotations, and move tensors to the target before a call",
-        )
-    return None
 
 
 def impossible_size(info: ir.Info) -> str | None:

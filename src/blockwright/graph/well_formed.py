@@ -10,12 +10,10 @@ from blockwright import ir
 from blockwright.analysis.sizes import divides_by_zero
 from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import STATED
-from blockwright.graph.relate import (
-    device_problem,
-    impossible_size,
-    info_text,
-)
+from blockwright.graph.devices import declared_devices, device_problem
+from blockwright.graph.relate import impossible_size, info_text
 from blockwright.graph.updates import update_problems
+from blockwright.ops.device import DESTINATION
 from blockwright.ops.row import dims_text
 from blockwright.ops.table import OPERATORS
 from blockwright.support import Diagnostic, ValidationError
@@ -36,6 +34,7 @@ def expressions_in(attribute: Any) -> list[ir.Expr]:
 class _Checker:
     def __init__(self, module: ir.IRModule | None, kind: str | None = None) -> None:
         self.module, self.kind = module, kind
+        self.devices = declared_devices(module)
         self.bound: set[ir.GraphVar] = set()  # in any scope: a variable is bound only once
         self.visible: set[ir.GraphVar] = set()
         self.symbols: set[ir.Var] = set()
@@ -155,7 +154,7 @@ class _Checker:
         if isinstance(info, ir.CallableInfo):
             for part in (*(info.params or ()), info.ret):
                 self.device(part, node)
-        why = device_problem(info, self.kind)
+        why = device_problem(info, self.kind, self.devices)
         if why is not None:
             self.problem("BW258", f"{info_text(info)}: {why[0]}", node, why[1])
 
@@ -210,6 +209,9 @@ class _Checker:
             self.value(call.op)
         for info in call.out_info:
             self.info(info, call)
+        name = call.op.name if isinstance(call.op, ir.OpRef) else ""
+        if isinstance(device := call.attrs.get(DESTINATION.get(name, "")), str):
+            self.device(ir.TensorInfo(device=device), call)
         for attribute in call.attrs.values():
             self.expressions(expressions_in(attribute), call)
         for arg in call.args:

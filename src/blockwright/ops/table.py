@@ -23,6 +23,7 @@ _FAMILIES = (
     "convolution",
     "create",
     "cumulative",
+    "device",
     "elementwise_binary",
     "elementwise_unary",
     "embedding",

@@ -41,6 +41,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.graph import function_analyzer
 from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
+from blockwright.ops.device import TO_DEVICE
 from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
@@ -124,7 +125,9 @@ def _call(
     if not isinstance(call.op, ir.OpRef) or call.op.name not in OPERATORS:
         return call
     row = OPERATORS[call.op.name]
-    if row.lower is None:
+    if (
+        row.lower is None or row.name == TO_DEVICE
+    ):  # copies separate devices until programs are fused
         return call
     tensors = [a for a in call.args if isinstance(a.info, ir.TensorInfo)]
     infos = [a.tensor_info for a in tensors]

@@ -101,6 +101,12 @@ def call_tir(
     return ir.GraphCall(ir.OpRef("call_tir"), operands, {}, tuple(out), info=info)
 
 
+def called_operator(value: ir.Node | None) -> str:
+    """Name of the operator that an expression calls; "" for other expressions."""
+    operator = value.op if isinstance(value, ir.GraphCall) else None
+    return operator.name if isinstance(operator, ir.OpRef) else ""
+
+
 def tir_callee(value: ir.GraphExpr) -> str | None:
     """Name of the tensor program that a call_tir calls; None for other expressions."""
     if not isinstance(value, ir.GraphCall) or not isinstance(value.op, ir.OpRef):

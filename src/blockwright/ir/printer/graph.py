@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -78,8 +78,11 @@ class ScriptPrinter(InfoPrinter):
         self.out.line("@I.ir_module")
         self.out.line("class Module:")
         with self.out.indent():
-            if module.attrs:
-                self.out.line(f"I.module_attrs({self.value(module.attrs)})")
+            attrs = {k: v for k, v in module.attrs.items() if k != "vdevice"}
+            if devices := module.attrs.get("vdevice"):
+                self.out.line(f'I.module_global_infos({{"vdevice": {self._devices(devices)}}})')
+            if attrs:
+                self.out.line(f"I.module_attrs({self.value(attrs)})")
             for index, (key, function) in enumerate(module.functions.items()):
                 if index or module.attrs:
                     self.out.line()
@@ -92,6 +95,20 @@ class ScriptPrinter(InfoPrinter):
                         self.out.line(f"{identifier(key, 'func')} = {self._fragment(function)}")
             if not (module.functions or module.attrs):
                 self.out.line("pass")
+
+    def _devices(self, listed: Any) -> str:
+        """The devices of a module as calls, or as they are if they are no devices."""
+        texts: list[str] = []
+        entries = cast("Sequence[Any]", listed) if isinstance(listed, (list, tuple)) else [None]
+        for entry in entries:
+            given = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+            if tuple(given) != ("target", "vdevice_id", "memory_scope"):
+                return self.value(listed)
+            name, *rest = given.values()
+            if rest == [0, "global"]:
+                rest = []
+            texts.append(f"I.vdevice({', '.join(map(self.value, (name, *rest)))})")
+        return f"[{', '.join(texts)}]"
 
     # ----------------------------------------------------------------------------------- functions
     def graph_function(

@@ -28,7 +28,9 @@ PIPELINE = Pipeline((
         "eliminate_common.eliminate_common",
         "eliminate_dead.eliminate_dead",
         "select.choose_implementations.choose_implementations",
+        "devices.realize_devices.realize_devices",
         "legalize.legalize",
+        "devices.place_programs.place_programs",
         "fold_constants.fold_constants",
     )),
     ("CrossLevelDynShapeAwareOperatorFusion", passes(
@@ -36,6 +38,7 @@ PIPELINE = Pipeline((
         "fusion.duplicate_data_movement.duplicate_data_movement",
         "fusion.fuse_ops.fuse_ops",
         "fusion.fuse_tir.fuse_tir",
+        "devices.share_memory.share_memory",
     )),
     ("TensorProgramOptim", passes("schedule_programs.schedule_programs")),
     ("CrossLevelTensorProgramWorkspaceLift", passes(

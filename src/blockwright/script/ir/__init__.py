@@ -16,11 +16,16 @@ from typing import Any
 from blockwright.analysis.validate.well_formed import find_problems
 from blockwright.ir import IRModule, PrimFunc
 from blockwright.script.core import Reporter, Script, caller_environment, decorated_class
-from blockwright.script.ir.functions import constant, module_attrs
+from blockwright.script.ir.functions import (
+    constant,
+    module_attrs,
+    module_global_infos,
+    vdevice,
+)
 from blockwright.script.ir.parser import from_source, parse_module
 from blockwright.support.stack import deep
 
-__all__ = ["constant", "from_source", "ir_module", "module_attrs"]
+__all__ = ["constant", "from_source", "ir_module", "module_attrs", "module_global_infos", "vdevice"]
 
 
 def ir_module(cls: type | None = None, *, check_well_formed: bool = True) -> Any:

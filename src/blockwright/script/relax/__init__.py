@@ -39,11 +39,14 @@ from blockwright.script.relax.values import (
     const,
     constant,
     dataflow,
+    device,
+    hint_on_device,
     match_cast,
     op,
     output,
     prim_value,
     shape,
+    to_vdevice,
 )
 from blockwright.script.relax.values import str_ as str
 from blockwright.script.relax.values import tuple_ as tuple
@@ -59,8 +62,9 @@ outputs = output
 __all__ = [
     "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_dps_library",
     "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "const",
-    "constant", "dataflow", "dtype", "func_attr", "function", "macro", "match_cast", "op",
-    "output", "outputs", "prim_value", "shape", "str", "tuple",
+    "constant", "dataflow", "device", "dtype", "func_attr", "function",
+    "hint_on_device", "macro", "match_cast", "op", "output", "outputs", "prim_value", "shape",
+    "str", "to_vdevice", "tuple",
 ]  # fmt: skip
 
 

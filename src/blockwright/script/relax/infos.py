@@ -15,6 +15,7 @@ from typing import Any, SupportsIndex, cast
 
 from blockwright import ir
 from blockwright.ir import DType, Expr, Info, dtype_of
+from blockwright.ir.device_names import canonical_device
 from blockwright.script.core import NodeFacts, items_of
 from blockwright.support import ScriptError
 
@@ -70,6 +71,16 @@ def dimensions(values: Any) -> tuple[Expr, ...]:
     return tuple(dimension(v) for v in cast("Iterable[Any]", values))
 
 
+def _device_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise ScriptError(
+        f"a device is a name, not {type(value).__name__}",
+        code="BW107",
+        help='write vdevice="cpu:1": the kind, and which of the devices of that kind',
+    )
+
+
 class _Factory:
     """An annotation that may be written with or without arguments."""
 
@@ -97,7 +108,8 @@ class _Tensor(_Factory):
         if shape is not None:
             dims = shape.values if isinstance(shape, ir.ShapeExpr) else dimensions(shape)
         kind = None if dtype is None else dtype_of(dtype)
-        return ir.TensorInfo(dims, kind, _rank(ndim, dims), device or vdevice)
+        place = canonical_device(_device_text(device or vdevice))
+        return ir.TensorInfo(dims, kind, _rank(ndim, dims), place)
 
     def __getitem__(self, args: Any) -> Info:
         items = items_of(args)

@@ -240,6 +240,30 @@ def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None, **attrs: Any
     return graph_call(OpRef("call_pure_packed"), (_extern(func), *args), attrs, sinfo_args)
 
 
+def to_vdevice(value: Any, dst_vdevice: str) -> GraphCall:
+    """The value on another device, such as "cpu:1"."""
+    return graph_call(OpRef("to_vdevice"), (value,), {"dst_vdevice": dst_vdevice})
+
+
+def hint_on_device(value: Any, device: str, memory_scope: str = "global") -> GraphCall:
+    """The value, which should be computed on a device."""
+    place = device if memory_scope == "global" else f"{device}:{memory_scope}"
+    return graph_call(OpRef("hint_on_device"), (value,), {"device": place})
+
+
+_KINDS = {1: "cpu", 2: "cuda"}  # by number of DLPack
+
+
+def device(device_type: int, device_id: int = 0) -> str:
+    """The name of a device of a DLPack type: 1 for CPUs, 2 for CUDA."""
+    if device_type not in _KINDS:
+        known = ", ".join(f"{number} ({name})" for number, name in _KINDS.items())
+        raise ScriptError(
+            f"there is no type {device_type!r} of devices", code="BW107", help=f"types: {known}"
+        )
+    return f"{_KINDS[device_type]}:{device_id}"
+
+
 def match_cast(value: Any, pattern: Any, message: str = "", *values: Any) -> MatchCastValue:
     """Check at run time that a value has the annotation, and bind new symbols.
 

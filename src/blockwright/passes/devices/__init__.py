@@ -1,0 +1,1 @@
+"""Passes that place values on devices, and programs on the targets of the devices."""
