@@ -49,7 +49,6 @@ from blockwright.passes.rewrite import (
     used_vars,
 )
 
-
 PROGRAM_CALLS = ("call_tir", "call_tir_inplace", "call_dps_library")
 
 
