@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from blockwright import __version__, ir
 from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.several import entry_attributes
 from blockwright.codegen.function import written_parameters
-from blockwright.graph.calling_convention import calling_convention, entry_inputs
+from blockwright.graph.calling_convention import entry_inputs
 from blockwright.ir.attributes import OBJECT_PARAMS, OBJECT_RESULTS
 from blockwright.passes import PassContext
 from blockwright.passes.host.call_memory import call_memory
@@ -87,7 +87,7 @@ def _function(
 ) -> ExportedFunction:
     host: ir.PrimFunc = lowered[name]
     results: HostResults = context.options["host_results"][name]
-    outputs = _results(host)
+    outputs = _results(host, results.outputs)
     total = len(outputs) + len(results.updated)
     attrs = entry_attributes(imported, name)
     check_module_attributes(imported, {name: total})
@@ -122,14 +122,13 @@ def _function(
         outputs_tree=results.tree if tree is None and total != 0 else tree,
         framework=attrs.get("framework", ""),
         updated=results.updated,
-        memory=_memory(name, context.options["memory_plans"][name], lowered, compiled),
+        memory=_memory(name, context.options["memory_plans"], results.outputs, lowered, compiled),
     )
 
 
-def _results(host: ir.PrimFunc) -> list[ir.Buffer | str]:
+def _results(host: ir.PrimFunc, tensors: Sequence[ir.Buffer]) -> list[ir.Buffer | str]:
     """The results in order: buffers, and names of objects."""
-    convention = calling_convention(host)
-    result: list[ir.Buffer | str] = [buffer for _, buffer in convention.outputs]
+    result: list[ir.Buffer | str] = [*tensors]
     slots: dict[str, int] = host.attrs.get(OBJECT_RESULTS, {})
     for name, position in sorted(slots.items(), key=lambda item: item[1]):
         result.insert(position, name.removesuffix("_slot"))
@@ -173,19 +172,29 @@ def _input_tree(info: ir.Info | None, position: int) -> tuple[Any, int]:
 
 
 def _memory(
-    name: str, plan: ArenaPlan, lowered: ir.IRModule, compiled: ir.IRModule
+    name: str,
+    plans: Mapping[str, ArenaPlan],
+    outputs: Sequence[ir.Buffer],
+    lowered: ir.IRModule,
+    compiled: ir.IRModule,
 ) -> dict[str, Any]:
-    memory = call_memory(name, lowered, compiled)
+    plan = plans[name]
+    memory = call_memory(name, outputs, plans, lowered, compiled)
     weights = sum(int(a.nbytes) for a in lowered.attrs.get("constants", {}).values())
     return {
         "packed_weight_bytes": weights,
-        "arena": size_text(plan.total),
+        "arena": size_text(plan.whole),
         "unshared": size_text(plan.unshared),
         "peak": size_text(memory.peak),
         "task": size_text(memory.task),
         "upper_bound": memory.upper_bound,
         "values": [_planned(value) for value in plan.values],
+        "largest": {s.name: _text(plan.sizes.largest(s)) for s in plan.sizes.levels},
     }
+
+
+def _text(size: ir.Expr | None) -> int | str | None:
+    return None if size is None else size_text(size)
 
 
 def _planned(value: PlannedValue) -> tuple[Any, ...]:

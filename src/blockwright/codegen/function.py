@@ -20,7 +20,11 @@ from blockwright.codegen.llvm.parallel import emit_parallel
 from blockwright.codegen.llvm.stmt import StmtEmitter
 from blockwright.codegen.llvm.types import define_rounding_to_half, value_type
 from blockwright.codegen.llvm.values import int_const
-from blockwright.graph.calling_convention import calling_convention, entry_inputs
+from blockwright.graph.calling_convention import (
+    calling_convention,
+    entry_inputs,
+    tensor_results,
+)
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -147,7 +151,7 @@ def emit_function(
     entry = None if func.attrs.get(IS_PRIVATE, False) else SYMBOL_PREFIX + name
     if entry is not None or func.attrs.get(IS_CLOSURE):
         emit_entry(module, func, name, symbol, written)
-    outputs, inputs = dict(convention.outputs), entry_inputs(func)
+    outputs, inputs = dict(tensor_results(func)), entry_inputs(func)
     place = {p: i for i, (p, _) in enumerate(convention.buffers)}
     positions = tuple(i for i, p in enumerate(inputs) if place.get(p, -1) in written)
     text = module.render()

@@ -36,8 +36,18 @@ def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.V
 
 
 def function_symbols(function: ir.GraphFunction) -> list[ir.Var]:
-    """Symbols bound by the parameters, in order."""
-    return list(dict.fromkeys(s for p in function.params for s in ir.parameter_symbols(p.info)))
+    """Symbols bound by the parameters and by the casts of the function, in order."""
+    inputs = (s for p in function.params for s in ir.parameter_symbols(p.info))
+    return list(dict.fromkeys([*inputs, *cast_symbols(function)]))
+
+
+def cast_symbols(function: ir.GraphFunction) -> list[ir.Var]:
+    """Symbols that casts of the function mention, in order.
+
+    In a normalized function, those that no parameter binds are sizes known only at run time.
+    """
+    casts = (b for b in function.bindings if isinstance(b, ir.MatchCast))
+    return list(dict.fromkeys(s for cast in casts for s in ir.symbolic_vars(cast.pattern)))
 
 
 def function_analyzer(function: ir.GraphFunction) -> Analyzer:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from blockwright.ir import Buffer, PrimFunc, Var, collect
-from blockwright.ir.attributes import CALL_DEPTH, NUM_OUTPUTS, OBJECT_RESULTS
+from blockwright.ir import Buffer, PrimFunc, Var, collect, dtype_of
+from blockwright.ir.attributes import CALL_DEPTH, LATE_RESULTS, NUM_OUTPUTS, OBJECT_RESULTS
 from blockwright.support import BuildError
 
 
@@ -22,13 +22,16 @@ class CallingConvention(msgspec.Struct, frozen=True):
         buffers: pairs of a handle parameter and its buffer; the last `num_outputs` are results.
         scalars: scalar parameters.
         symbols: symbolic sizes that are not parameters.
-        num_outputs: number of results.
+        num_outputs: number of results among the buffers.
+        late: pairs of a scalar parameter and a result that the program allocates itself when it
+            knows the sizes, which are symbols here for messages.
     """
 
     buffers: tuple[tuple[Var, Buffer], ...]
     scalars: tuple[Var, ...]
     symbols: tuple[Var, ...]
     num_outputs: int
+    late: tuple[tuple[Var, Buffer], ...] = ()
 
     @property
     def outputs(self) -> tuple[tuple[Var, Buffer], ...]:
@@ -60,11 +63,29 @@ def calling_convention(func: PrimFunc) -> CallingConvention:
             code="BW619",
             help="results are the last buffer parameters: num_outputs is at most their number",
         )
-    return CallingConvention(buffers, scalars, symbols, count)
+    late = tuple((p, _late(p, *given)) for p, given in _late_results(func))
+    return CallingConvention(buffers, scalars, symbols, count, late)
+
+
+def tensor_results(func: PrimFunc) -> tuple[tuple[Var, Buffer], ...]:
+    """All results that are tensors: pairs of a handle and a buffer, in order."""
+    convention = calling_convention(func)
+    found = dict((*convention.outputs, *convention.late))
+    return tuple((p, found[p]) for p in func.params if p in found)
+
+
+def _late_results(func: PrimFunc) -> list[tuple[Var, tuple[str, tuple[str, ...]]]]:
+    given: dict[str, tuple[str, tuple[str, ...]]] = func.attrs.get(LATE_RESULTS, {})
+    return [(p, given[p.name]) for p in func.params if p.name in given]
+
+
+def _late(handle: Var, dtype: str, sizes: tuple[str, ...]) -> Buffer:
+    shape = tuple(Var(size, dtype_of("int64")) for size in sizes)
+    return Buffer(handle.name.removesuffix("_handle"), dtype_of(dtype), shape)
 
 
 def entry_inputs(func: PrimFunc) -> list[Var]:
     """The parameters of a function that callers of its entry pass, in order."""
-    outputs = {p for p, _ in calling_convention(func).outputs}
+    outputs = {p for p, _ in tensor_results(func)}
     hidden = {*func.attrs.get(OBJECT_RESULTS, {}), func.attrs.get(CALL_DEPTH)}
     return [p for p in func.params if p not in outputs and p.name not in hidden]

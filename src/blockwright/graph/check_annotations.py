@@ -85,14 +85,18 @@ class Deduced:
     def _sequence(self, body: ir.SeqExpr) -> ir.Info | None:
         for block in body.blocks:
             for binding in block.bindings:
-                if isinstance(binding, ir.MatchCast):
-                    self._cast(binding)
-                elif isinstance(binding, ir.VarBinding):
-                    result = self._value(binding.value, binding)
-                    name = binding.var.name
-                    self.infos[binding.var] = self._agreed(binding.var.info, result, name, binding)
+                self.binding(binding)
         result = self._value(body.body, body)
         return self._agreed(body.info, result, "the result", body)
+
+    def binding(self, binding: ir.Binding) -> None:
+        """Deduce the annotation of one more variable."""
+        if isinstance(binding, ir.MatchCast):
+            self._cast(binding)
+        elif isinstance(binding, ir.VarBinding):
+            result = self._value(binding.value, binding)
+            name = binding.var.name
+            self.infos[binding.var] = self._agreed(binding.var.info, result, name, binding)
 
     def _agreed(
         self, stated: ir.Info | None, found: ir.Info | None, what: str, node: ir.Node

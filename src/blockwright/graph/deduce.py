@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.devices import devices_in, on_device
+from blockwright.graph.loads import LOADS, deduce_load
 from blockwright.graph.relate import implied
 from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import SymbolBinding
@@ -141,6 +142,8 @@ def _operator(
             raise GraphError("shape_of takes one tensor", code="BW401")
         info = infos[0]
         return ir.ShapeInfo(info.shape, -1 if info.shape is not None else info.rank)
+    if name in LOADS:
+        return deduce_load(name, infos)
     row = OPERATORS.get(name)
     if row is None:
         raise GraphError(

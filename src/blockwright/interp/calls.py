@@ -23,6 +23,7 @@ from blockwright.ir import (
     Stmt,
     StringImm,
     atomic_place,
+    dtype_of,
     is_atomic,
 )
 from blockwright.support import InterpretError
@@ -65,6 +66,8 @@ class CallCompiler(AtomicCompiler):
             "call_global": self._call_global, "call_packed": self._call_packed,
             "print": self._print, "address_of": self.pointer,
             "constant_data": self._constant, "tensor": self._tensor,
+            "result_memory": self._result_memory,
+            "result_size": lambda e: self.index(e.args[2]),
             "checked_index": self._checked, "checked_divisor": self._divisor,
             "as_index": self._as_index,
             "assume": self._assume,
@@ -218,6 +221,22 @@ class CallCompiler(AtomicCompiler):
             return result
 
         return constant
+
+    def _result_memory(self, expr: Call) -> Fn:
+        """New memory for a late result, whose handle is the list that gets the array."""
+        handle, name = self.value(expr.args[0]), expr.args[1]
+        sizes = [self.index(size) for size in expr.args[2:]]
+        assert isinstance(name, StringImm)
+        dtype = dtype_of(name.value).numpy()
+
+        def allocate(env: Env) -> Pointer:
+            array: Array = np.zeros([int(size(env)) for size in sizes], dtype)
+            handle(env).append(array)
+            memory = array.reshape(-1).view(np.uint8)
+            shadow = np.zeros(memory.size, np.uint8)
+            return Pointer(MemoryBlock(memory, shadow, array.itemsize, 0, False), 0)
+
+        return allocate
 
     def _tensor(self, expr: Call) -> Fn:
         """A whole buffer as an array for Python functions; marks the buffer as written."""

@@ -27,7 +27,7 @@ from blockwright.ir import (
     height,
     value_variables,
 )
-from blockwright.ir.attributes import LOWER_BOUND, NOALIAS, UPPER_BOUND
+from blockwright.ir.attributes import LATE_RESULTS, LOWER_BOUND, NOALIAS, UPPER_BOUND
 from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
 from blockwright.support.kinds import number_text
@@ -161,7 +161,8 @@ def interpret(
     Args:
         program: a function, or a module whose function `entry` is run.
         args: one array per buffer parameter and one number per scalar parameter, in order. Scalars,
-            and symbols that no shape binds, may be passed by name instead (`**scalars`).
+            and symbols that no shape binds, may be passed by name instead (`**scalars`). For a
+            result that the program allocates, pass a list, to which the array is appended.
         outputs: parameters that are uninitialized at entry: the number of trailing buffers, or
             names. Defaults to the function's attribute "num_outputs". Other parameters count as
             initialized.
@@ -282,6 +283,8 @@ _NUMBERS: tuple[type, ...] = (int, float, np.generic)
 
 
 def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
+    if var.name in func.attrs.get(LATE_RESULTS, {}) and isinstance(value, list):
+        return cast("list[Any]", value)
     if not isinstance(value, _NUMBERS):
         raise InterpretError(
             f"{func.name}: scalar {var.name} must be a number, not {type(value).__name__}",

@@ -20,6 +20,10 @@ NUM_OUTPUTS = "num_outputs"
 TARGET = "target"
 """The target that a program is compiled for, where it is not that of the module."""
 
+LATE_RESULTS = "tir.late_results"
+"""Results that the program allocates itself when it knows their sizes, with `result_memory`: name
+of the handle → (element type, sizes as text)."""
+
 IN_PLACE = "tir.in_place"
 """Results that callers may compute in the memory of an operand: position → that of the operand."""
 

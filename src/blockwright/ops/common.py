@@ -50,7 +50,8 @@ def widen(value: Any) -> Any:
 
 def unknown(infos: Sequence[ir.TensorInfo], dtype: ir.DType | None, rank: int) -> ir.TensorInfo:
     """A result of which only the rank is known, on the device of the first argument."""
-    return ir.TensorInfo(None, dtype, rank, infos[0].device if infos else "")
+    shape = () if rank == 0 else None
+    return ir.TensorInfo(shape, dtype, rank, infos[0].device if infos else "")
 
 
 def result(

@@ -101,6 +101,31 @@ class TorchCall(msgspec.Struct, frozen=True):
     needs_elements: bool = False
 
 
+class Bounded(msgspec.Struct, frozen=True):
+    """Results of which one size is known only when they are computed, as large as they can be.
+
+    Attributes:
+        results: annotations with the largest sizes, of known shape and type.
+        axes: for each result, the axis that has the size; None for a result without it.
+    """
+
+    results: tuple[ir.TensorInfo, ...]
+    axes: tuple[int | None, ...]
+
+    @property
+    def limit(self) -> ir.Expr:
+        """The largest value of the size."""
+        pairs = zip(self.results, self.axes, strict=True)
+        return next(r.shape[a] for r, a in pairs if a is not None and r.shape is not None)
+
+    def part(self, written: Sequence[Array]) -> list[Array]:
+        """The part that counts of what the program wrote: the largest results, and the size."""
+        *results, size = written
+        pairs = zip(results, self.axes, strict=True)
+        return [r if axis is None else r.take(range(int(size[0])), axis) for r, axis in pairs]
+
+
+Bounds = Callable[[OpContext, Sequence[ir.TensorInfo], Attrs], Bounded]
 Deduce = Callable[[OpContext, Sequence[ir.Info], Attrs], ir.Info]
 Lower = Callable[[OpContext, Sequence[ir.TensorInfo], Attrs], ir.PrimFunc]
 Oracle = Callable[..., Any]
@@ -206,6 +231,10 @@ class OpRow(msgspec.Struct, frozen=True):
             operators have an attribute of that name, and otherwise from the type of its default.
         implementations: alternatives to `lower`. An operator that has some also accepts the
             attribute `implementation`.
+        bounded: for an operator whose result has a size that depends on the elements: the largest
+            results. `deduce` then gives results of unknown shape, and the program of `lower` writes
+            results of the largest size, of which the first elements count, and last the size, an
+            int64 tensor of one element.
     """
 
     name: str
@@ -222,6 +251,7 @@ class OpRow(msgspec.Struct, frozen=True):
     layout: LayoutRule = ""
     kinds: dict[str, Kind] = {}
     implementations: tuple[Implementation[Any], ...] = ()
+    bounded: Bounds | None = None
 
 
 class _Required:

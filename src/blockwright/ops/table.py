@@ -35,6 +35,7 @@ _FAMILIES = (
     "reduce",
     "scatter",
     "search",
+    "select_elements",
     "shape",
     "softmax",
     "sort",

@@ -10,6 +10,7 @@ import msgspec
 
 from blockwright.runtime.artefact import ExportedFunction
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
+from blockwright.support import ArtefactError
 
 _ALIGNMENT = 64
 
@@ -67,6 +68,8 @@ class MemoryPlan(msgspec.Struct, frozen=True):
         task: bytes of scratch memory that each further thread adds at most.
         upper_bound: bytes that the peak never exceeds; None if a symbol in it has no upper bound.
         values: the values of a call in order, with their places and live ranges.
+        largest: sizes known only at run time → their largest values, with which the plan counts;
+            None for a size without a limit.
     """
 
     packed_weight_bytes: int
@@ -76,10 +79,15 @@ class MemoryPlan(msgspec.Struct, frozen=True):
     task: int | str = 0
     upper_bound: int | None = None
     values: tuple[PlacedValue, ...] = ()
+    largest: dict[str, int | str | None] = {}
     signature: ExportedFunction | None = None
 
     def activation_bytes(self, *inputs: Any, threads: int = 1) -> int:
-        """Bytes of a call with inputs of these shapes; an upper bound for several threads."""
+        """Bytes of a call with inputs of these shapes; an upper bound for several threads, and if
+        sizes are known only at run time.
+
+        Raises: ArtefactError BW835 if one of these sizes has no limit.
+        """
         symbols = self._symbols(inputs)
         peak, task = (evaluate_size(s, symbols) for s in (self.peak, self.task))
         return peak + (threads - 1) * task
@@ -107,7 +115,18 @@ class MemoryPlan(msgspec.Struct, frozen=True):
     def _symbols(self, inputs: tuple[Any, ...]) -> dict[str, int]:
         assert self.signature is not None
         declared = [p.shape for p in self.signature.parameters]
-        return bind_symbols([(d, tuple(x.shape)) for d, x in zip(declared, inputs, strict=False)])
+        shapes = [(d, tuple(x.shape)) for d, x in zip(declared, inputs, strict=False)]
+        symbols = bind_symbols(shapes)
+        for name, most in self.largest.items():
+            if most is None:
+                raise ArtefactError(
+                    f"the memory of a call depends on {name}, which is known only at run time",
+                    code="BW835",
+                    help="measure_memory measures a call; torch._check(n <= 1000) at export, or "
+                    "tir_var_upper_bound, sets a limit",
+                )
+            symbols[name] = evaluate_size(most, symbols)
+        return symbols
 
     def _planned(self, symbols: Mapping[str, int]) -> int:
         assert self.signature is not None

@@ -202,6 +202,7 @@ CODES: dict[str, str] = {
     "BW423": "Function value whose calls do not end when they are inlined.",
     "BW424": "Call of a library function that does not take these arguments.",
     "BW425": "Value of the caller overwritten in a branch or in a function of the module.",
+    "BW435": "Result of a branch or recursive function whose size is known only at run time.",
     # --------------------------------------------------------------------------------- front ends
     "BW500": "Model cannot be imported (no more specific code).",
     "BW501": "Unsupported operators.",
@@ -330,6 +331,7 @@ CODES: dict[str, str] = {
     "BW808": "Library that the compiled code calls is not installed, or lacks a function.",
     "BW809": "Library that the compiled code calls has another version.",
     "BW810": "Module that calls Python functions cannot be saved.",
+    "BW835": "Memory of a call with sizes known only at run time that have no limit.",
     "BW845": "Targets whose code cannot be in one library.",
     "BW846": "Artefact without code for the named target.",
     # ------------------------------------------------------------------------------------ options

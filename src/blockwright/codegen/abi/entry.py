@@ -12,7 +12,7 @@ That memory is checked like a written argument ("result 1 `out` of f").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from blockwright.codegen.abi.checks import Checker, extent_text, plain
 from blockwright.codegen.abi.objects import Objects
@@ -22,12 +22,14 @@ from blockwright.codegen.abi.tensors import tensor_of
 from blockwright.codegen.llvm import ffi, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.ffi import ANY, SYMBOL_PREFIX, TENSOR_OBJECT
+from blockwright.codegen.llvm.late_results import LATE_RESULT
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.values import NULL, Value, int_const
 from blockwright.graph.calling_convention import (
     CallingConvention,
     calling_convention,
     entry_inputs,
+    tensor_results,
 )
 from blockwright.ir import (
     Buffer,
@@ -69,17 +71,18 @@ class _Entry:
         self.e, self.func, self.name, self.symbol = e, func, name, symbol
         self.written = frozenset(written)
         self.convention: CallingConvention = calling_convention(func)
-        self.outputs = {p for p, _ in self.convention.outputs}
+        self.results = tensor_results(func)
+        self.outputs = {p for p, _ in self.results}
+        self.late = dict(self.convention.late)
         self.inputs = entry_inputs(func)
         self.objects = Objects(e, func)
         self.label = {p: f"argument {i + 1} `{_name(p)}`" for i, p in enumerate(self.inputs)}
-        self.label |= {
-            p: f"result {i + 1} `{_name(p)}`" for i, (p, _) in enumerate(self.convention.outputs)
-        }
+        self.label |= {p: f"result {i + 1} `{_name(p)}`" for i, (p, _) in enumerate(self.results)}
         self.check = Checker(e, name)
         self.symbols = Symbols(e, self.check)
         self.data: dict[Var, Value] = {}
         self.scalars: dict[Var, Value] = {}
+        self.records: dict[Var, Value] = {}
 
     def emit(self) -> None:
         ticks = [self._clock()]
@@ -101,9 +104,9 @@ class _Entry:
         self._overlap()
         ticks.append(self._clock())
         self.scalars |= self.objects.hidden()
+        objects = self._results(lent) if self.outputs else {}
         plain = [self.scalars[v] for v in self.convention.scalars]
         plain += [self.symbols.value(v) for v in self.convention.symbols]
-        objects = self._results(lent) if self.outputs else []
         self._keep([*ticks, self._clock()])
         values = [self.data[p] for p, _ in self.convention.buffers]
         status = self.e.call_local("i32", self.symbol, *values, *plain)
@@ -111,13 +114,16 @@ class _Entry:
         with self.e.guarded(failed, likely=False):
             if objects:
                 with self.e.guarded(self.e.negated(lent)):
-                    self._release(objects)
+                    self._release(list(objects.values()))
+            for record in self.records.values():
+                self._release_late(record)
             self.objects.release()
             self.e.ret(int_const(-1, "i32"))
-        if objects:
+        if self.outputs:
             with self.e.guarded(lent):
                 self.objects.give([], self.e.params[3])
-        self.objects.give(objects, self.e.params[3])
+        tensors = [self._object(p, objects) for p, _ in self.results]
+        self.objects.give(tensors, self.e.params[3])
 
     # ---------------------------------------------------------------- clock
     def _clock(self) -> Value | None:
@@ -225,9 +231,17 @@ class _Entry:
                 )
 
     # ---------------------------------------------------------------- results
-    def _results(self, lent: Value) -> list[Value]:
-        """Memory for the results: the caller's, or that of new tensors, which are returned."""
+    def _results(self, lent: Value) -> dict[Var, Value]:
+        """Memory for the results: the caller's, or that of new tensors, which are returned.
+
+        Late results get a record, which the program fills unless memory is lent.
+        """
         e = self.e
+        for param in self.late:
+            record = LATE_RESULT.allocate(e)
+            for field in ("object", "shape", "data"):
+                record.store(field, NULL)
+            self.records[param] = self.scalars[param] = record.address
         for _, buffer in self.convention.outputs:
             if buffer.strides and not _is_compact(buffer):
                 raise BuildError(
@@ -244,7 +258,7 @@ class _Entry:
         e.branch_if(lent, theirs, ours)
         e.label(ours)
         result = self._allocate_outputs(shapes)
-        new = [self.data.pop(p) for p, _ in self.convention.outputs]
+        new = {p: self.data.pop(p) for p, _ in self.convention.outputs}
         after_ours = e.block
         e.branch(join)
         e.label(theirs)
@@ -252,10 +266,9 @@ class _Entry:
         after_theirs = e.block
         e.branch(join)
         e.label(join)
-        for (param, _), a, b in zip(self.convention.outputs, new, taken, strict=True):
-            self.data[param] = e.phi("ptr", [(a, after_ours), (b, after_theirs)])
-        nothing = Value("ptr", "null")
-        return [e.phi("ptr", [(m, after_ours), (nothing, after_theirs)]) for m in result]
+        for param, a in new.items():
+            self.data[param] = e.phi("ptr", [(a, after_ours), (taken[param], after_theirs)])
+        return {p: e.phi("ptr", [(m, after_ours), (NULL, after_theirs)]) for p, m in result.items()}
 
     def _require_sizes(self, shapes: Sequence[Sequence[Value]]) -> None:
         """Check that computed result sizes, such as `n - 2`, are not negative."""
@@ -268,27 +281,45 @@ class _Entry:
                         self.label[param], fine, "BW708", text, "pass larger tensors", extent
                     )
 
-    def _take_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
+    def _take_outputs(self, shapes: Sequence[Sequence[Value]]) -> dict[Var, Value]:
         """The memory that the caller passes for the results."""
         results = LentResults(self.e, self.check, self.symbols)
-        taken: list[Value] = []
-        for number, (param, buffer) in enumerate(self.convention.outputs):
+        known = {p: shape for (p, _), shape in zip(self.convention.outputs, shapes, strict=True)}
+        taken: dict[Var, Value] = {}
+        sizes: dict[Var, Value] = {}
+        for number, (param, buffer) in enumerate(self.results):
             slot = self._argument(len(self.inputs) + number)
-            taken.append(results.take(slot, self.label[param], buffer, shapes[number]))
+            if param in self.late:
+                taken[param], sizes[param] = self._lend(slot, param, buffer)
+            else:
+                taken[param] = results.take(slot, self.label[param], buffer, known[param])
+                sizes[param] = self.symbols.byte_size(buffer)
         if self.func.attrs.get(NOALIAS, True) is not False:
-            outputs = (p for p, _ in self.convention.outputs)
-            known = {**self.data, **dict(zip(outputs, taken, strict=True))}
-            rows = [
-                (self.label[p], known[p], self.symbols.byte_size(b))
-                for p, b in self.convention.buffers
-            ]
+            inputs = [(p, b) for p, b in self.convention.buffers if p not in self.outputs]
+            rows = [(self.label[p], self.data[p], self.symbols.byte_size(b)) for p, b in inputs]
+            rows += [(self.label[p], taken[p], sizes[p]) for p, _ in self.results]
             results.apart(rows, len(taken))
         return taken
 
-    def _allocate_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
+    def _lend(self, slot: Value, param: Var, buffer: Buffer) -> tuple[Value, Value]:
+        """Pass memory of the caller on to the program; returns its address and its bytes."""
+        e = self.e
+        self.check.begin(self.label[param])
+        tensor, extents = self.check.tensor(slot, buffer)
+        self.check.contiguous(tensor)
+        data = self.check.data(tensor, extents, buffer)
+        record = LATE_RESULT.at(e, self.records[param])
+        record.store("shape", ffi.DLTENSOR.at(e, tensor).load("shape"))
+        record.store("data", data)
+        size = int_const(buffer.dtype.nbytes * buffer.dtype.lanes)
+        for extent in extents:
+            size = e.binary("mul", size, extent)
+        return data, size
+
+    def _allocate_outputs(self, shapes: Sequence[Sequence[Value]]) -> dict[Var, Value]:
         """Allocate tensors for the results; earlier ones are released when a later one fails."""
         e = self.e
-        result: list[Value] = []
+        result: dict[Var, Value] = {}
         for (param, buffer), extents in zip(self.convention.outputs, shapes, strict=True):
             shape = e.stack(8 * max(buffer.ndim, 1), 8)
             for axis, extent in enumerate(extents):
@@ -298,16 +329,28 @@ class _Entry:
             rank = int_const(buffer.ndim, "i32")
             status = e.call("i32", "bw_tensor_alloc", shape, rank, code, place)
             with e.guarded(e.compare("ne", status, int_const(0, "i32")), likely=False):
-                self._release(result)
+                self._release(list(result.values()))
                 e.ret(int_const(-1, "i32"))
             tensor = e.load("ptr", place, 8)
-            result.append(tensor)
+            result[param] = tensor
             self.data[param] = TENSOR_OBJECT.at(e, tensor).inner("tensor").load("data")
         return result
 
     def _release(self, objects: Sequence[Value]) -> None:
         for result in objects:
             self.e.call("i32", "TVMFFIObjectDecRef", result)
+
+    def _release_late(self, record: Value) -> None:
+        """Release the tensor of a late result if the program allocated it."""
+        tensor = LATE_RESULT.at(self.e, record).load("object")
+        with self.e.guarded(self.e.compare("ne", tensor, NULL)):
+            self._release([tensor])
+
+    def _object(self, param: Var, objects: Mapping[Var, Value]) -> Value:
+        """The tensor object of a result."""
+        if param in self.records:
+            return LATE_RESULT.at(self.e, self.records[param]).load("object")
+        return objects[param]
 
 
 def _is_compact(buffer: Buffer) -> bool:

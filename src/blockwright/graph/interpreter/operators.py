@@ -18,7 +18,7 @@ from blockwright.graph.interpreter.symbols import Symbols
 from blockwright.graph.interpreter.values import Array, Mismatch, Shape, is_array, is_tuple
 from blockwright.interp import interpret
 from blockwright.ops.implementation import ATTRIBUTE, lower_call
-from blockwright.ops.row import OpContext, OpRow
+from blockwright.ops.row import Bounded, OpContext, OpRow
 from blockwright.ops.table import row as row_of
 from blockwright.support import BlockwrightError, GraphError, InterpretError, Span
 
@@ -106,6 +106,16 @@ class _Call:
 
     def by_program(self, infos: Sequence[ir.TensorInfo]) -> tuple[Array, ...]:
         program = lower_call(self.row, self.context, self.tensors, self.attrs)
+        if self.row.bounded is not None:
+            return self._bounded(program, self.row.bounded(self.context, self.tensors, self.attrs))
+        return self._run(program, infos)
+
+    def _bounded(self, program: ir.PrimFunc, bounded: Bounded) -> tuple[Array, ...]:
+        """The part that counts of results of which the program also writes the size."""
+        size = ir.TensorInfo((_ONE,), ir.dtype_of("int64"))
+        return tuple(bounded.part(self._run(program, (*bounded.results, size))))
+
+    def _run(self, program: ir.PrimFunc, infos: Sequence[ir.TensorInfo]) -> tuple[Array, ...]:
         results: list[Array] = []
         for info in infos:
             assert info.shape is not None

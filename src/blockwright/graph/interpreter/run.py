@@ -83,7 +83,7 @@ class Interpreter:
         "call_tir": "_program", "call_tir_inplace": "_program", "call_dps_library": "_library",
         "call_packed": "_packed", "call_pure_packed": "_packed", "invoke_closure": "_invoke",
         "make_closure": "_bound",
-        "shape_of": "_shape_of",
+        "shape_of": "_shape_of", "tensor_to_shape": "_loaded_shape", "item": "_item",
     }  # fmt: skip
 
     def __init__(self, module: ir.IRModule, options: Options) -> None:
@@ -393,6 +393,26 @@ class Interpreter:
 
     def _shape_of(self, call: ir.GraphCall, frame: Frame) -> Any:
         return Shape(self.value(call.args[0], frame).shape)
+
+    def _loaded_shape(self, call: ir.GraphCall, frame: Frame) -> Any:
+        """The elements of a tensor as a shape.
+
+        Raises: InterpretError BW708: one is negative, or exceeds what the call states.
+        """
+        sizes = Shape(int(size) for size in self.value(call.args[0], frame))
+        limits = self.value(call.args[1], frame) if len(call.args) > 1 else sizes
+        for axis, (size, limit) in enumerate(zip(sizes, limits, strict=True)):
+            if not 0 <= size <= limit:
+                rule = f"at most {limit}" if size >= 0 else "at least 0"
+                raise InterpretError(
+                    f"tensor_to_shape: dimension {axis} is {size}, and must be {rule}",
+                    code="BW708",
+                    span=call.span,
+                )
+        return sizes
+
+    def _item(self, call: ir.GraphCall, frame: Frame) -> Any:
+        return np.int64(self.value(call.args[0], frame).reshape(())[()])
 
     def _program(self, call: ir.GraphCall, frame: Frame) -> Any:
         return run_program(

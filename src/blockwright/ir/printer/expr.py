@@ -40,6 +40,8 @@ SPECIAL_CALLS = frozenset({"break", "continue"})
 _STATED_TYPES = {
     "address_of": "handle",
     "constant_data": "handle",
+    "result_memory": "handle",
+    "result_size": "int64",
     "tensor": "handle",
     "object_slot": "handle",
     "object_value": "handle",

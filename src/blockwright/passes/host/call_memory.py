@@ -1,11 +1,14 @@
 """The memory that a call of a compiled graph function takes: an expression, and its upper bound.
 
 arena + results + max over calls of kernels(scratch of the call + scratch of a task)
+
+Sizes known only at run time are counted at their largest; an expression has the symbols of those
+without a limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,6 +18,7 @@ from blockwright.codegen.llvm.scratch_plan import scratch_of
 from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.passes.host.instrument_host import host_calls
+from blockwright.passes.host.plan_memory import ArenaPlan
 from blockwright.passes.host.size_order import exact_bytes
 
 
@@ -31,19 +35,27 @@ class CallMemory(msgspec.Struct, frozen=True, eq=False):
     upper_bound: int | None
 
 
-def call_memory(name: str, lowered: ir.IRModule, compiled: ir.IRModule) -> CallMemory:
+def call_memory(
+    name: str,
+    outputs: Sequence[ir.Buffer],
+    plans: Mapping[str, ArenaPlan],
+    lowered: ir.IRModule,
+    compiled: ir.IRModule,
+) -> CallMemory:
     """The memory of a call of a host program.
 
     Recursive calls are counted once.
 
-    Arguments: `compiled` holds the programs of `lowered` in the form that is compiled.
+    Arguments: `outputs` are its results, `plans` those of all host programs by name of the graph
+        function; `compiled` holds the programs of `lowered` in the form that is compiled.
     """
     host: ir.PrimFunc = lowered[name]
     analyzer = _analyzer(host)
-    scratch, task = _Needs(lowered, compiled).of(name)
+    scratch, task = _Needs(plans, lowered, compiled).of(name)
     results: ir.Expr = ir.const(0, "int64")
-    for buffer in host.outputs:
-        results = results + exact_bytes(ir.TensorInfo(buffer.shape, buffer.dtype))
+    for buffer in outputs:
+        need = exact_bytes(ir.TensorInfo(buffer.shape, buffer.dtype))
+        results = results + _at_most(need, plans.get(name))
     peak = analyzer.simplify(results + scratch)
     symbols = {v.name for v in ir.free_vars(peak)}
     bounded = symbols <= host.attrs.get(UPPER_BOUND, {}).keys()
@@ -54,15 +66,21 @@ def call_memory(name: str, lowered: ir.IRModule, compiled: ir.IRModule) -> CallM
 class _Needs:
     """Scratch memory of programs with all that they call: the peak, and that of a task."""
 
-    def __init__(self, lowered: ir.IRModule, compiled: ir.IRModule) -> None:
-        self.lowered, self.compiled = lowered, compiled
+    def __init__(
+        self, plans: Mapping[str, ArenaPlan], lowered: ir.IRModule, compiled: ir.IRModule
+    ) -> None:
+        self.plans, self.lowered, self.compiled = plans, lowered, compiled
         self.known: dict[str, tuple[ir.Expr, ir.Expr]] = {}
 
     def of(self, name: str) -> tuple[ir.Expr, ir.Expr]:
         if name not in self.known:
             zero = ir.const(0, "int64")
             self.known[name] = (zero, zero)  # for recursive calls
-            self.known[name] = self._of(self.lowered[name], self.compiled[name])
+            plan = self.plans.get(name.removesuffix(".recursive"))
+            peak, task = self._of(self.lowered[name], self.compiled[name])
+            for more in plan.late.values() if plan is not None else ():
+                peak = peak + more
+            self.known[name] = _at_most(peak, plan), _at_most(task, plan)
         return self.known[name]
 
     def _of(self, func: ir.PrimFunc, compiled: ir.PrimFunc) -> tuple[ir.Expr, ir.Expr]:
@@ -78,6 +96,12 @@ class _Needs:
             peak, task = (analyzer.simplify(ir.substitute(e, given)) for e in self.of(callee))
             inner[peak] = tasks[task] = None
         return own.shared + _largest(inner, analyzer), _largest(tasks, analyzer)
+
+
+def _at_most(size: ir.Expr, plan: ArenaPlan | None) -> ir.Expr:
+    """A size with sizes known only at run time at their largest; itself if one has no limit."""
+    most = None if plan is None else plan.sizes.largest(size)
+    return size if most is None else most
 
 
 def _numbers(func: ir.PrimFunc) -> tuple[ir.Var, ...]:

@@ -1,4 +1,4 @@
-"""Assertions of a host program for the sizes that `match_cast` states."""
+"""Assertions of a host program: sizes that `match_cast` states, types of sizes, depth of calls."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
+
+MAX_DEPTH = 1000
+"""Calls of a recursive function that may be active at once; each uses stack of the thread."""
 
 
 def cast_checks(cast: ir.MatchCast, info: ir.Info | None, analyzer: Analyzer) -> list[ir.Stmt]:
@@ -59,3 +62,31 @@ def _sizes(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
     if isinstance(info, ir.ShapeInfo):
         return info.values
     return (info.value,) if isinstance(info, ir.PrimInfo) and info.value is not None else None
+
+
+def narrowed(symbol: ir.Var, value: ir.Expr, analyzer: Analyzer, checks: list[ir.Stmt]) -> ir.Expr:
+    """Convert a size to the type of a callee's parameter; adds a range check if needed."""
+    kind, given = symbol.dtype, value.dtype
+    if given is kind:
+        return value
+    low, high = analyzer.const_bounds(value)
+    message = f"BW708: {symbol.name} does not fit {kind}"
+    ends = (
+        (ir.GE, kind.min_value, low is not None and low >= kind.min_value),
+        (ir.LE, kind.max_value, high is not None and high <= kind.max_value),
+    )
+    for holds, end, proved in ends:
+        if not proved and given.min_value <= end <= given.max_value:
+            checks.append(ir.AssertStmt(ir.compare(holds, value, ir.const(end, given)), message))
+    return ir.cast_to(value, kind)
+
+
+def depth_check(name: str, depth: ir.Var | None) -> list[ir.Stmt]:
+    """The assertion at the start of a recursive function, whose parameter counts its calls."""
+    if depth is None:
+        return []
+    message = (
+        f"BW723: {name} calls itself more than {MAX_DEPTH} times deep\n"
+        "help: make sure that the recursion ends, or use a loop in a tensor program"
+    )
+    return [ir.AssertStmt(depth < ir.const(MAX_DEPTH, depth.dtype), message, ())]

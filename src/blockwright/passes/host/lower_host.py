@@ -66,22 +66,34 @@ from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.copies import copy_call
 from blockwright.passes.functions.call_graph import callees, closure_targets, recursive_functions
-from blockwright.passes.host.cast_checks import cast_checks
+from blockwright.passes.host.cast_checks import cast_checks, depth_check, narrowed
 from blockwright.passes.host.constant_table import ConstantTable
 from blockwright.passes.host.in_place import marked
+from blockwright.passes.host.levels import (
+    Level,
+    arena,
+    lent_checks,
+    loaded,
+    nested,
+    result_memory,
+    symbol_checks,
+    unknown_result,
+)
 from blockwright.passes.host.liveness import is_only_view
 from blockwright.passes.host.objects import ObjectSteps, is_object_call, scalar_argument
 from blockwright.passes.host.plan_memory import ArenaPlan
 from blockwright.passes.host.plan_storage import current_plan
+from blockwright.passes.host.run_time_sizes import Load
 from blockwright.passes.host.signature import (
     HostResults,
     HostSignature,
+    ResultSlot,
     address,
     is_object,
     leaves,
     result_tree,
 )
-from blockwright.passes.host.size_order import ALIGNMENT, exact_bytes
+from blockwright.passes.host.size_order import exact_bytes
 from blockwright.passes.rewrite import (
     branch_call,
     called_function,
@@ -92,9 +104,6 @@ from blockwright.passes.rewrite import (
     tir_symbols,
 )
 from blockwright.support import GraphError
-
-MAX_DEPTH = 1000
-"""Calls of a recursive function that may be active at once; each uses stack of the thread."""
 
 _HANDLE = ir.dtype_of("handle")
 _NOTHING = ir.Evaluate(ir.const(0, "int32"))
@@ -122,12 +131,13 @@ class _Host:
     ) -> None:
         self.signature, self.signatures, self.public = signature, signatures, public
         self.name = signature.name
-        # checks of sizes are emitted before all other statements
+        # checks are emitted before all other statements that know the same symbols
         self.checks: list[ir.Stmt] = [*signature.checks, *checks]
         self.function = signature.function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(self.function)
         self.plan = plan
+        self.sizes = plan.sizes
         self.pointers: dict[ir.GraphExpr, ir.Expr] = {
             param: address(buffer) for param, buffer in signature.buffers.items()
         }
@@ -140,15 +150,21 @@ class _Host:
             self._inner_depth(),
         )
         self.memory: dict[ir.GraphVar, ir.Buffer] = {}  # bytes of results that hold other values
-        self.declared: list[tuple[ir.Buffer, ir.Expr]] = []
-        self.steps: list[ir.Stmt] = []
         self.constants = constants
         self.extra: dict[str, ir.PrimFunc] = {}
+        self.arenas = {0: arena("arena", self.plan.total)}
+        self.arenas |= {k: arena(f"arena{k}", size) for k, size in self.plan.late.items()}
+        self.levels: list[Level] = []
+        self._begin(())
         self.results, self.outputs = self._outputs()
-        arena_type = ir.dtype_of("uint8")
-        empty = ir.is_const_int(self.plan.total, 0)  # empty values need an address too
-        size = ir.const(ALIGNMENT, "int64") if empty else self.plan.total
-        self.arena = ir.Buffer("arena", arena_type, (size,), data_alignment=ALIGNMENT)
+
+    def _begin(self, lets: Sequence[tuple[ir.Var, ir.Expr]]) -> None:
+        """Begin a level: what follows knows the variables."""
+        self.levels.append(Level(tuple(lets)))
+        self.steps, self.declared = self.levels[-1].steps, self.levels[-1].declared
+
+    def _fresh(self, name: str) -> str:
+        return f"{name}{sum(len(level.declared) for level in self.levels)}"
 
     def build(self) -> ir.PrimFunc:
         for binding in self.function.bindings:
@@ -157,15 +173,15 @@ class _Host:
             if isinstance(place, ir.Var):
                 if self._pointer(value) is not place:
                     self.objects.copy(place, self._pointer(value))
-            elif self.pointers.get(value) is not self.pointers[_Slot(place)]:
+            elif self.pointers.get(value) is not self.pointers[ResultSlot(place)]:
                 self._copy(value, place)
-        body = ir.seq(self.steps) if self.steps else ir.Evaluate(ir.const(0, "int32"))
-        for buffer, source in reversed(self.declared):
-            body = ir.DeclBuffer(buffer, source, body)
-        if any(place.result is None for place in self.plan.place.values()):
-            body = ir.Allocate(self.arena, body)
-        body = self.objects.around(body)
-        body = ir.seq([*self._depth_check(), *self.checks, body])
+        used = {place.level for place in self.plan.place.values() if place.result is None}
+        for number, level in enumerate(self.levels):
+            level.checks += [c for c in self.checks if self.sizes.level(c) == number]
+            if number in used:
+                level.arena = self.arenas[number]
+        depth = depth_check(self.function.name, self.signature.depth)
+        body = ir.seq([*depth, self.objects.around(nested(self.levels))])
         private = self.signature.depth is not None or "global_symbol" not in self.function.attrs
         return self.signature.program(body, private)
 
@@ -176,23 +192,18 @@ class _Host:
         call = around.forwarded(self.signature)
         return around.program(call, "global_symbol" not in self.function.attrs)
 
-    def _depth_check(self) -> list[ir.Stmt]:
-        depth = self.signature.depth
-        if depth is None:
-            return []
-        message = (
-            f"BW723: {self.function.name} calls itself more than {MAX_DEPTH} times deep\n"
-            "help: make sure that the recursion ends, or use a loop in a tensor program"
-        )
-        return [ir.AssertStmt(depth < ir.const(MAX_DEPTH, depth.dtype), message, ())]
-
     def _outputs(self) -> tuple[HostResults, list[tuple[ir.GraphExpr, ir.Buffer | ir.Var]]]:
         """Result values with their buffers or slots, without parameters updated in place."""
         result = self.function.body.body
         values = leaves(result, self.plan.fields)
         updated = self._updated(values)
         fresh = [value for k, value in enumerate(values) if k not in updated]
-        self.signature.add_outputs(fresh)
+        late = [k for k, v in enumerate(fresh) if self.sizes.level(*(_sizes(v) or ()))]
+        inner = not self.public or self.signature.depth is not None
+        unknown = [v for v in fresh if isinstance(v.info, ir.TensorInfo) and _sizes(v) is None]
+        if inner and (late or unknown):
+            raise unknown_result(self.function.name)
+        self.signature.add_outputs(fresh, late)
         outputs: list[tuple[ir.GraphExpr, ir.Buffer | ir.Var]] = []
         buffers = iter(self.signature.outputs)
         for position, value in enumerate(fresh):
@@ -200,13 +211,16 @@ class _Host:
             place = slots[position] if position in slots else next(buffers)
             pointer = place if isinstance(place, ir.Var) else address(place)
             if isinstance(place, ir.Buffer):
-                self.pointers[_Slot(place)] = pointer
+                if place in self.signature.late:
+                    pointer = ir.Var(f"{place.name}_data", _HANDLE)
+                self.pointers[ResultSlot(place)] = pointer
             root = self.plan.root(value)
             if root in self.plan.results and root not in self.pointers:
                 self.pointers[root] = pointer  # computed in place, without a copy
             outputs.append((value, place))
         tree, _ = result_tree(result.info)
-        return HostResults(tree, tuple(updated.items())), outputs
+        every = tuple(self.signature.outputs)
+        return HostResults(tree, tuple(updated.items()), every), outputs
 
     def _updated(self, values: Sequence[ir.GraphExpr]) -> dict[int, int]:
         """Results that are parameters updated in place: position → position of the parameter."""
@@ -234,7 +248,9 @@ class _Host:
         assert isinstance(binding, (ir.VarBinding, ir.MatchCast))
         value = binding.value
         if isinstance(binding.var.info, (ir.ShapeInfo, ir.PrimInfo)):
-            if isinstance(binding, ir.MatchCast):
+            if binding.var in self.sizes.loads:
+                self._load(self.sizes.loads[binding.var])
+            elif isinstance(binding, ir.MatchCast):
                 self._check_cast(binding, value)
             return  # its annotation holds the value: no memory needed
         update = bool(overwritten_arguments(value))
@@ -277,6 +293,27 @@ class _Host:
                 f"{binding.var.name}: this expression cannot be compiled: {value!r}", code="BW410"
             )
 
+    def _load(self, load: Load) -> None:
+        """Begin the level that knows symbols loaded from a tensor; late results of it too."""
+        buffer = self.signature.buffer_like(load.source, f"sizes{len(self.levels)}")
+        self.declared.append((buffer, self._pointer(load.source)))
+        self._begin([(symbol, loaded(buffer, at)) for symbol, at in load.symbols.items()])
+        level, number = self.levels[-1], len(self.levels) - 1
+        for symbol in load.symbols:
+            level.checks += symbol_checks(symbol, self.sizes.bounds(symbol), load.limits)
+        for out in self.signature.outputs:
+            if out in self.signature.late and self.sizes.level(*out.shape) == number:
+                self._late_result(out, level)
+
+    def _late_result(self, out: ir.Buffer, level: Level) -> None:
+        """Allocate a result, or compare the memory lent for it with the size."""
+        handle, pointer = self.signature.outputs[out], self.pointers[ResultSlot(out)]
+        assert isinstance(pointer, ir.Var)
+        position = list(self.signature.outputs).index(out)
+        label = f"result {position + 1} `{out.name}` of {self.name}"
+        level.checks += lent_checks(handle, label, out.shape)
+        level.results.append((pointer, result_memory(handle, out)))
+
     def _update(self, value: ir.GraphExpr, outs: list[ir.GraphExpr]) -> None:
         """Call a program that overwrites arguments; only its other results are passed."""
         assert isinstance(value, ir.GraphCall)
@@ -290,7 +327,7 @@ class _Host:
         condition = self._condition(value.condition)
         parts: list[ir.Stmt] = []
         for branch in (value.then_branch, value.else_branch):
-            saved, self.steps = self.steps, []
+            saved, self.steps = self.steps, list[ir.Stmt]()
             self._function_call(branch_call(branch), outs)
             parts.append(ir.seq(self.steps))
             self.steps = saved
@@ -306,7 +343,7 @@ class _Host:
                     help="use a tensor of one bool, or an expression of symbols",
                 )
             return value.info.value
-        buffer = self.signature.buffer_like(value, f"flag{len(self.declared)}")
+        buffer = self.signature.buffer_like(value, self._fresh("flag"))
         self.declared.append((buffer, self._pointer(value)))
         return ir.BufferLoad(buffer, ())
 
@@ -329,16 +366,19 @@ class _Host:
         if is_object(var.info):
             return self.objects.slot(var.name)
         place = self.plan.place.get(var)
+        if place is None and var.tensor_info.shape is None:
+            raise unknown_result(var.name)
         if place is None:
             raise GraphError(f"{var.name} has no planned storage", code="BW414")
-        memory = self.arena if place.result is None else self._bytes_of(place.result)
+        inside = place.result
+        memory = self.arenas[place.level] if inside is None else self._bytes_of(inside)
         return ir.Call("address_of", (ir.BufferLoad(memory, (place.offset,)),), _HANDLE)
 
     def _bytes_of(self, result: ir.GraphVar) -> ir.Buffer:
         """The memory of a result as bytes."""
         if result not in self.memory:
             size = self.analyzer.simplify(exact_bytes(result.tensor_info))
-            memory = ir.Buffer(f"{result.name}_memory", self.arena.dtype, (size,))
+            memory = ir.Buffer(f"{result.name}_memory", ir.dtype_of("uint8"), (size,))
             self.declared.append((memory, self.pointers[result]))
             self.memory[result] = memory
         return self.memory[result]
@@ -364,26 +404,10 @@ class _Host:
         pointers = [self._pointer(v) for v in values]
         convention = calling_convention(callee)
         bound = symbol_values(callee, [_shape(v) for v in values], given)
-        order = [self._narrowed(v, bound[v]) for v in (*convention.scalars, *convention.symbols)]
+        numbers = (*convention.scalars, *convention.symbols)
+        order = [narrowed(v, bound[v], self.analyzer, self.steps) for v in numbers]
         args = (ir.StringImm(name), *pointers, *order)
         self.steps.append(ir.Evaluate(ir.Call("call_global", args, ir.dtype_of("int32"))))
-
-    def _narrowed(self, symbol: ir.Var, value: ir.Expr) -> ir.Expr:
-        """Convert a size to the type of the callee's parameter, with a range check if needed."""
-        kind, given = symbol.dtype, value.dtype
-        if given is kind:
-            return value
-        low, high = self.analyzer.const_bounds(value)
-        message = f"BW708: {symbol.name} does not fit {kind}"
-        ends = (
-            (ir.GE, kind.min_value, low is not None and low >= kind.min_value),
-            (ir.LE, kind.max_value, high is not None and high <= kind.max_value),
-        )
-        for holds, end, proved in ends:
-            if not proved and given.min_value <= end <= given.max_value:
-                checked = ir.compare(holds, value, ir.const(end, given))
-                self.steps.append(ir.AssertStmt(checked, message))
-        return ir.cast_to(value, kind)
 
     def _library(self, value: ir.GraphCall, outs: list[ir.GraphExpr]) -> None:
         """Call an external function with DLTensor views of the operands and scalar attributes."""
@@ -402,7 +426,7 @@ class _Host:
 
     def _view(self, operand: ir.GraphExpr) -> ir.Expr:
         """A tensor as an argument of a packed function."""
-        buffer = self.signature.buffer_like(operand, f"view{len(self.declared)}")
+        buffer = self.signature.buffer_like(operand, self._fresh("view"))
         self.declared.append((buffer, self._pointer(operand)))
         zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
         return ir.Call("tensor", (ir.BufferLoad(buffer, zeros),), _HANDLE)
@@ -422,8 +446,8 @@ class _Host:
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
         """Copy a result that is a parameter, constant, view or repeated value to its buffer."""
-        slot = _Slot(out, info=value.info)
-        self.pointers[slot] = self.pointers[_Slot(out)]
+        slot = ResultSlot(out, info=value.info)
+        self.pointers[slot] = self.pointers[ResultSlot(out)]
         copy = copy_call(value, value.tensor_info, self._add_copy)
         self._call(self._copy_name, self.extra[self._copy_name], [value, slot], tir_symbols(copy))
 
@@ -434,16 +458,9 @@ class _Host:
         return name
 
 
-class _Slot(ir.GraphExpr, frozen=True, eq=False):
-    """Represents a result buffer as a graph value; slots of one buffer are equal."""
-
-    buffer: ir.Buffer
-
-    def __hash__(self) -> int:
-        return hash(self.buffer)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Slot) and other.buffer is self.buffer
+def _sizes(value: ir.GraphExpr) -> tuple[ir.Expr, ...] | None:
+    """The sizes of a result, which may be of any kind here; None if they are not known."""
+    return value.info.shape if isinstance(value.info, ir.TensorInfo) else None
 
 
 def _shape(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:

@@ -5,12 +5,13 @@
 A tensor is a buffer; a shape or scalar is one scalar parameter for each dimension; an object or
 function is the address of an FFI value. Results that are tensors are the last buffers; a result
 that is a parameter updated in place is none of them. Results that are objects are addresses of
-slots, which follow the other scalars.
+slots, which follow the other scalars. A result of a size known only at run time is a handle without
+a buffer among the last ones: the program allocates it (`LATE_RESULTS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from blockwright.ir.attributes import (
     IS_CLOSURE,
     IS_HOST,
     IS_PRIVATE,
+    LATE_RESULTS,
     NUM_OUTPUTS,
     OBJECT_PARAMS,
     OBJECT_RESULTS,
@@ -38,10 +40,12 @@ class HostResults(msgspec.Struct, frozen=True):
     Attributes:
         tree: their structure, as in `runtime.results`; leaves are positions among all results.
         updated: (position of a result, position of the parameter that it is) pairs.
+        outputs: the buffers of the other tensors, late ones included.
     """
 
     tree: Any
     updated: tuple[tuple[int, int], ...] = ()
+    outputs: tuple[ir.Buffer, ...] = ()
 
 
 class HostSignature:
@@ -51,7 +55,7 @@ class HostSignature:
         buffers: parameter → its buffer, for tensors.
         params: variables of the program in order, without results.
         checks: sizes of a shape or scalar parameter that must agree with its annotation.
-        outputs: the buffers of results.
+        outputs: the buffers of results, with their handles; late: those that the program allocates.
         objects: parameter → its variable, for objects and functions.
         slots: result → its slot, for objects and functions; by position among the results.
         closure: whether the program is called through closures.
@@ -72,7 +76,8 @@ class HostSignature:
         for param in function.params:
             self._parameter(param)
         self.depth = ir.Var("depth", ir.dtype_of("int32")) if recursive else None
-        self.outputs: list[ir.Buffer] = []
+        self.outputs: dict[ir.Buffer, ir.Var] = {}
+        self.late: set[ir.Buffer] = set()
 
     def _parameter(self, param: ir.GraphVar) -> None:
         info = param.info
@@ -106,14 +111,17 @@ class HostSignature:
         self.params.append(handle)
         self._handles.append((handle, buffer))
 
-    def add_outputs(self, values: Sequence[ir.GraphExpr]) -> None:
-        """Add a buffer or a slot for each result that needs one."""
+    def add_outputs(self, values: Sequence[ir.GraphExpr], late: Collection[int] = ()) -> None:
+        """Add a buffer or a slot for each result that needs one; `late` are positions."""
         for position, value in enumerate(values):
             name = f"out{position}" if len(values) > 1 else "out"
             if is_object(value.info):
                 self.slots[position] = ir.Var(f"{name}_slot", _HANDLE)
             else:
-                self.outputs.append(self.buffer_like(value, name))
+                buffer = self.buffer_like(value, name)
+                self.outputs[buffer] = ir.Var(f"{name}_handle", _HANDLE)
+                if position in late:
+                    self.late.add(buffer)
 
     def buffer_like(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
         """A buffer for a tensor. Raises: GraphError BW407, BW413 if it cannot be one."""
@@ -135,14 +143,16 @@ class HostSignature:
 
     def program(self, body: ir.Stmt, private: bool) -> ir.PrimFunc:
         """The host program with a body."""
-        results = [(ir.Var(f"{b.name}_handle", _HANDLE), b) for b in self.outputs]
+        results = [(handle, b) for b, handle in self.outputs.items() if b not in self.late]
         extra = () if self.depth is None else (self.depth,)
         slots = self.slots.values()
-        params = (*self.params, *extra, *slots, *(handle for handle, _ in results))
+        params = (*self.params, *extra, *slots, *self.outputs.values())
         attrs = {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
         attrs |= {"global_symbol": self.name, NUM_OUTPUTS: len(results), IS_HOST: True}
         if private:
             attrs[IS_PRIVATE] = True
+        if self.late:
+            attrs[LATE_RESULTS] = {self.outputs[b].name: _described(b) for b in self.late}
         attrs |= self._object_attributes()
         return ir.PrimFunc(params, (*self._handles, *results), body, attrs)
 
@@ -205,6 +215,10 @@ class HostSignature:
             yield from values
 
 
+def _described(buffer: ir.Buffer) -> tuple[str, tuple[str, ...]]:
+    return buffer.dtype.name, tuple(dims_text(dim) for dim in buffer.shape)
+
+
 def is_object(info: ir.Info | None) -> bool:
     """Whether values with this annotation are FFI values: objects and functions."""
     return isinstance(info, (ir.ObjectInfo, ir.CallableInfo))
@@ -240,3 +254,15 @@ def result_tree(info: ir.Info | None, position: int = 0) -> tuple[Any, int]:
         tree, position = result_tree(field, position)
         items.append(tree)
     return {"tuple": items}, position
+
+
+class ResultSlot(ir.GraphExpr, frozen=True, eq=False):
+    """Represents a result buffer as a graph value; slots of one buffer are equal."""
+
+    buffer: ir.Buffer
+
+    def __hash__(self) -> int:
+        return hash(self.buffer)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ResultSlot) and other.buffer is self.buffer

@@ -107,6 +107,6 @@ def exact_bytes(info: ir.TensorInfo) -> ir.Expr:
     return size
 
 
-def byte_size(info: ir.TensorInfo) -> ir.Expr:
-    """Bytes of a tensor, rounded up to the alignment of storage."""
-    return ir.mul(ir.ceildiv(exact_bytes(info), ALIGNMENT), ALIGNMENT)
+def aligned(size: ir.Expr) -> ir.Expr:
+    """A size rounded up to the alignment of storage."""
+    return ir.mul(ir.ceildiv(size, ALIGNMENT), ALIGNMENT)

@@ -16,6 +16,7 @@ PIPELINE = Pipeline((
     ("LowerOperatorToTensorProgram", passes(
         "functions.inline_functions.inline_functions",
         "functions.lift_closures.lift_closures",
+        "bind_sizes.bind_sizes",
         "functions.outline_branches.outline_branches",
         "normalize.normalize",
         "functions.flatten_tuples.flatten_tuples",
