@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,8 @@ def parse(text: str) -> ir.IRModule:
 
 
 def arrays(value: Any) -> list[Any]:
-    return [np.asarray(v) for v in value] if isinstance(value, tuple) else [np.asarray(value)]
+    values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    return [np.asarray(v) for v in values]
 
 
 def checked(text: str, *args: Any) -> tuple[bw.CompiledModel, list[Any]]:
@@ -33,6 +36,10 @@ def checked(text: str, *args: Any) -> tuple[bw.CompiledModel, list[Any]]:
             assert (a.shape, a.dtype) == (b.shape, b.dtype)
             np.testing.assert_allclose(a, b, rtol=1e-5)
     return exe, found
+
+
+def interpreted(text: str) -> Callable[..., Any]:
+    return partial(bw.interpret, parse(text))
 
 
 def assert_counted(exe: bw.CompiledModel, *args: Any) -> None:
@@ -153,9 +160,9 @@ def test_values_without_a_limit_are_allocated_when_their_size_is_known() -> None
     with pytest.raises(bw.BlockwrightError) as caught:
         exe.memory_plan.activation_bytes(two, np.array([3, 5]))
     assert caught.value.code == "BW835"
-    for module in (exe, lambda *args: bw.interpret(parse(UNLIMITED), *args)):
+    for run in (exe, interpreted(UNLIMITED)):
         with pytest.raises(bw.BlockwrightError) as caught:
-            module(two, np.array([3, -5]))
+            run(two, np.array([3, -5]))
         assert caught.value.code == "BW708"
 
 
@@ -211,7 +218,7 @@ def main(x: R.Tensor(("n",), "float32"), t: R.Tensor((), "float32")):
 """
     exe = bw.compile(parse(text))
     x = np.array([1, 1, 2, 3], "float32")
-    for run in (exe, lambda *args: bw.interpret(parse(text), *args)):
+    for run in (exe, interpreted(text)):
         with pytest.raises(bw.BlockwrightError) as caught:
             run(x, np.array(0.5, "float32"))
         assert caught.value.code == "BW704"

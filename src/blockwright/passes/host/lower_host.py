@@ -49,8 +49,8 @@ for it: its parameter 1 may be in the memory of parameter 0.
 The host program is a tensor program, so the printer, interpreter and code generator handle it
 unchanged. Shape arithmetic is inline. Outputs are the last parameters ("num_outputs"); the entry
 allocates them unless the caller provides memory. Other values live in one arena per call, or in
-the memory of results, at the planned offsets. Values are passed as pointers, not buffers: a model
-has hundreds, and nested declarations would make a deep tree.
+the memory of results, at the planned offsets (of sizes known only at run time: see `levels`).
+Values are passed as pointers, not buffers: nested declarations of hundreds would make a deep tree.
 """
 
 from __future__ import annotations
@@ -199,9 +199,8 @@ class _Host:
         updated = self._updated(values)
         fresh = [value for k, value in enumerate(values) if k not in updated]
         late = [k for k, v in enumerate(fresh) if self.sizes.level(*(_sizes(v) or ()))]
-        inner = not self.public or self.signature.depth is not None
         unknown = [v for v in fresh if isinstance(v.info, ir.TensorInfo) and _sizes(v) is None]
-        if inner and (late or unknown):
+        if (late or unknown) and (not self.public or self.signature.depth is not None):
             raise unknown_result(self.function.name)
         self.signature.add_outputs(fresh, late)
         outputs: list[tuple[ir.GraphExpr, ir.Buffer | ir.Var]] = []
@@ -437,11 +436,8 @@ class _Host:
         return ir.const(0, "int32") if mine is None else mine + ir.const(1, mine.dtype)
 
     def _check_cast(self, binding: ir.MatchCast, source: ir.GraphExpr) -> None:
-        """Check a match_cast before everything else.
-
-        All sizes are known when the function begins, and the value may be computed in memory of the
-        size that the pattern states, such as that of a result.
-        """
+        """Check a match_cast before all that knows its sizes: the value may be computed in memory
+        of the size that the pattern states, such as that of a result."""
         self.checks += cast_checks(binding, source.info, self.analyzer)
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
