@@ -180,8 +180,8 @@ class _Host:
             level.checks += [c for c in self.checks if self.sizes.level(c) == number]
             if number in used:
                 level.arena = self.arenas[number]
-        depth = depth_check(self.function.name, self.signature.depth)
-        body = ir.seq([*depth, self.objects.around(nested(self.levels))])
+        first = depth_check(self.function.name, self.signature.depth)
+        body = ir.seq([*first, self.objects.around(nested(self.levels))])
         private = self.signature.depth is not None or "global_symbol" not in self.function.attrs
         return self.signature.program(body, private)
 
@@ -199,7 +199,7 @@ class _Host:
         updated = self._updated(values)
         fresh = [value for k, value in enumerate(values) if k not in updated]
         late = [k for k, v in enumerate(fresh) if self.sizes.level(*(_sizes(v) or ()))]
-        unknown = [v for v in fresh if isinstance(v.info, ir.TensorInfo) and _sizes(v) is None]
+        unknown = any(isinstance(v.info, ir.TensorInfo) and _sizes(v) is None for v in fresh)
         if (late or unknown) and (not self.public or self.signature.depth is not None):
             raise unknown_result(self.function.name)
         self.signature.add_outputs(fresh, late)
@@ -264,8 +264,7 @@ class _Host:
             if isinstance(binding, ir.MatchCast):
                 self._check_cast(binding, source)
             return
-        named = (ir.TupleExpr, ir.GraphVar, ir.TupleGetItem)
-        if isinstance(value, named) and binding.var in self.plan.fields:
+        if not isinstance(value, (ir.GraphCall, ir.If)) and binding.var in self.plan.fields:
             return  # a tuple of existing values
         outs = leaves(binding.var, self.plan.fields)
         for out in outs:
