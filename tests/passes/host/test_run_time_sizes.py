@@ -22,8 +22,8 @@ def parse(text: str) -> ir.IRModule:
 
 
 def arrays(value: Any) -> list[Any]:
-    values: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-    return [np.asarray(v) for v in values]
+    whole: Any = value if isinstance(value, tuple) else (value,)
+    return [np.asarray(v) for v in whole]
 
 
 def checked(text: str, *args: Any) -> tuple[bw.CompiledModel, list[Any]]:

@@ -94,6 +94,7 @@ from blockwright.passes.host.signature import (
     result_tree,
 )
 from blockwright.passes.host.size_order import exact_bytes
+from blockwright.passes.host.updated_results import updated_results
 from blockwright.passes.rewrite import (
     branch_call,
     called_function,
@@ -196,7 +197,8 @@ class _Host:
         """Result values with their buffers or slots, without parameters updated in place."""
         result = self.function.body.body
         values = leaves(result, self.plan.fields)
-        updated = self._updated(values)
+        updated = updated_results(self.function, self.plan, values) if self.public else {}
+        updated = {k: self.signature.argument_position(param) for k, param in updated.items()}
         fresh = [value for k, value in enumerate(values) if k not in updated]
         late = [k for k, v in enumerate(fresh) if self.sizes.level(*(_sizes(v) or ()))]
         unknown = any(isinstance(v.info, ir.TensorInfo) and _sizes(v) is None for v in fresh)
@@ -220,28 +222,6 @@ class _Host:
         tree, _ = result_tree(result.info)
         every = tuple(self.signature.outputs)
         return HostResults(tree, tuple(updated.items()), every), outputs
-
-    def _updated(self, values: Sequence[ir.GraphExpr]) -> dict[int, int]:
-        """Results that are parameters updated in place: position → position of the parameter."""
-        written = {
-            self.plan.root(tir_args(b.value)[index])
-            for b in self.function.bindings
-            if isinstance(b, ir.VarBinding)
-            for index in overwritten_arguments(b.value).values()
-        }
-        result: dict[int, int] = {}
-        for position, value in enumerate(values):
-            root = self.plan.root(value)
-            if not self.public or root not in written or root not in self.function.params:
-                continue
-            if ir.structural_equal(_shape(value), _shape(root)):
-                result[position] = self._argument_position(root)
-        return result
-
-    def _argument_position(self, param: ir.GraphExpr) -> int:
-        """The position of a tensor parameter among the arguments of the host program."""
-        buffer = next(b for p, b in self.signature.buffers.items() if p is param)
-        return [v.name for v in self.signature.params].index(f"{buffer.name}_handle")
 
     def _binding(self, binding: ir.Binding) -> None:
         assert isinstance(binding, (ir.VarBinding, ir.MatchCast))

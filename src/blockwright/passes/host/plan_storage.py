@@ -112,16 +112,18 @@ def _programs(function: ir.GraphFunction, module: ir.IRModule) -> dict[str, ir.N
 def listing(function: ir.GraphFunction, plan: ArenaPlan) -> list[str]:
     """The storages of a plan, and the tensors that are instantiated from each."""
     analyzer, zero = function_analyzer(function), ir.const(0, "int64")
-    storages: dict[tuple[ir.GraphVar | None, int | str], list[ir.Expr]] = {}
+    storages: dict[tuple[ir.GraphVar | None, int, int | str], list[ir.Expr]] = {}
     tensors: list[str] = []
     for value in plan.first:
         info = value.info
         if not isinstance(info, ir.TensorInfo) or info.shape is None:
             continue
         place = plan.place.get(value) or Place(zero, value)
-        key = (place.result, size_text(analyzer.simplify(place.offset)))
+        key = (place.result, place.level, size_text(analyzer.simplify(place.offset)))
         sizes = storages.setdefault(key, [])
-        size = analyzer.simplify(exact_bytes(info))
+        size = exact_bytes(info)  # a result gets its size, other values at most their largest
+        most = None if value in plan.results else plan.sizes.largest(size)
+        size = analyzer.simplify(size if most is None else most)
         if not any(ir.structural_equal(size, other) for other in sizes):
             sizes.append(size)
         shape = ", ".join(str(size_text(dim)) for dim in info.shape)
@@ -139,7 +141,7 @@ def _largest(sizes: list[ir.Expr]) -> int | str:
     return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
 
 
-def _where(result: ir.GraphVar | None, offset: int | str) -> str:
+def _where(result: ir.GraphVar | None, level: int, offset: int | str) -> str:
     if result is None:
-        return f"at {offset} of the arena"
+        return f"at {offset} of the arena" + (f" after load {level}" if level else "")
     return f"result {result.name}" if offset == 0 else f"at {offset} of result {result.name}"

@@ -123,6 +123,10 @@ class HostSignature:
                 if position in late:
                     self.late.add(buffer)
 
+    def argument_position(self, param: ir.GraphVar) -> int:
+        """The position of a tensor parameter among the arguments of the host program."""
+        return [v.name for v in self.params].index(f"{self.buffers[param].name}_handle")
+
     def buffer_like(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
         """A buffer for a tensor. Raises: GraphError BW407, BW413 if it cannot be one."""
         info = value.info

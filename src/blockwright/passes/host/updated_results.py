@@ -1,0 +1,30 @@
+"""Results that are parameters updated in place: the caller gets the argument itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.graph.updates import overwritten_arguments
+from blockwright.passes.host.liveness import Liveness
+from blockwright.passes.rewrite import tir_args
+
+
+def updated_results(
+    function: ir.GraphFunction, live: Liveness, values: Sequence[ir.GraphExpr]
+) -> dict[int, ir.GraphVar]:
+    """Position of a result → the parameter that it is."""
+    written = {
+        live.root(tir_args(b.value)[index])
+        for b in function.bindings
+        if isinstance(b, ir.VarBinding)
+        for index in overwritten_arguments(b.value).values()
+    }
+    result: dict[int, ir.GraphVar] = {}
+    for position, value in enumerate(values):
+        root = live.root(value)
+        if root not in written or not isinstance(root, ir.GraphVar) or root not in function.params:
+            continue
+        if ir.structural_equal(value.tensor_info.shape, root.tensor_info.shape):
+            result[position] = root
+    return result
