@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def parse(text: str) -> ir.IRModule:
 
 
 def arrays(value: Any) -> list[Any]:
-    whole: Any = value if isinstance(value, tuple) else (value,)
+    whole = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
     return [np.asarray(v) for v in whole]
 
 
