@@ -38,10 +38,10 @@ def _clone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def in_float64(value: Any) -> Any:
-    """Convert the floating-point tensors of a nested structure to float64."""
+    """Copies of the tensors of a nested structure, floating-point ones in float64."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(torch.float64) if tensor.is_floating_point() else tensor.clone()
+        return tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor.clone()
 
     return pytree.tree_map_only(torch.Tensor, change, value)
 
