@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from blockwright import ir
 from blockwright.analysis.dataflow.contexts import BlockContext, block_contexts
+from blockwright.analysis.pattern import stores_apart
 from blockwright.arith import Analyzer, detect_iter_map
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 
@@ -72,15 +73,20 @@ def _stored_once(func: ir.PrimFunc, writers: Sequence[BlockContext]) -> bool:
     lower, upper = func.attrs.get(LOWER_BOUND, {}), func.attrs.get(UPPER_BOUND, {})
     for var in {v for b in func.buffers for dim in b.shape for v in ir.free_vars(dim)}:
         analyzer.bind_bounds(var, lower.get(var.name, 0), upper.get(var.name))
+    apart = len(writers) > 1 and stores_apart([c.block for c in writers], analyzer)
     for position, context in enumerate(writers):
-        if any(not _exclusive(context, other) for other in writers[:position]):
+        if not apart and any(not _exclusive(context, other) for other in writers[:position]):
             return False
         spatial = all(it.iter_type is ir.IterType.SPATIAL for it in context.block.iter_vars)
         if context.block.init is not None or not spatial:
             return False
         domains = {level.var: level.dom for level in context.path}
         places = [context.resolved(index) for index in _store(context).indices]
-        if not detect_iter_map(places, domains, None, analyzer, "injective").ok:
+        guard = ir.all_of(context.guards)
+        if not any(
+            detect_iter_map(places, domains, where, analyzer, "injective").ok
+            for where in (None, guard)
+        ):
             return False
     return True
 

@@ -55,7 +55,7 @@ def compute_pattern(func: ir.PrimFunc) -> Pattern:
             kind = max(kind, here)
     joined = joined_buffers(result)
     if joined:
-        parts_apart = all(_apart(blocks, symbol_facts(func)) for blocks in joined.values())
+        parts_apart = all(stores_apart(blocks, symbol_facts(func)) for blocks in joined.values())
         kind = max(kind, Pattern.Injective if parts_apart else Pattern.Opaque)
     return kind
 
@@ -69,7 +69,7 @@ def joined_buffers(found: Sequence[ir.Block]) -> dict[ir.Buffer, list[ir.Block]]
     return {buffer: blocks for buffer, blocks in writers.items() if len(blocks) > 1}
 
 
-def _apart(blocks: Sequence[ir.Block], analyzer: Analyzer) -> bool:
+def stores_apart(blocks: Sequence[ir.Block], analyzer: Analyzer) -> bool:
     """Whether no two blocks, each a single store, write a common element."""
     boxes: list[ir.BufferRegion] = []
     for block in blocks:

@@ -1,0 +1,185 @@
+"""Updates of inputs are computed in the caller's memory where nothing reads the old content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.graph.updates import overwritten_arguments
+
+torch = pytest.importorskip("torch")
+
+COPY = """
+@T.prim_func(private=True)
+def overwrite(old: T.Buffer((8,), "float32"), new: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("old"):
+            v = T.axis.spatial(8, i)
+            old[v] = new[v]
+"""
+CALL = """
+    new = R.call_tir(cls.update, (x, y), R.Tensor((8,), "float32"))
+"""
+DONE = """
+    done = R.call_tir_inplace(
+        cls.overwrite, (x, new), inplace_indices=[0], out_sinfo=R.Tensor((8,), "float32")
+    )
+"""
+HEAD = """
+@R.function
+def main(x: R.Tensor((8,), "float32"), y: R.Tensor((2,), "float32")):
+"""
+UPDATE = """
+@T.prim_func(private=True)
+def update(
+    x: T.Buffer((8,), "float32"), y: T.Buffer((2,), "float32"), out: T.Buffer((8,), "float32")
+):
+"""
+BEFORE = """
+    for i in range(8):
+        with T.block("kept"):
+            v = T.axis.spatial(8, i)
+            out[v] = x[v]
+    for i in range(2):
+        with T.block("new"):
+            v = T.axis.spatial(2, i)
+            out[v * 3] = y[v] + T.float32(1)
+"""
+AFTER = """
+    for i in range(2):
+        with T.block("new"):
+            v = T.axis.spatial(2, i)
+            out[v * 3] = y[v] + T.float32(1)
+    for i in range(8):
+        with T.block("kept"):
+            v = T.axis.spatial(8, i)
+            out[v] = x[v]
+"""
+TOGETHER = """
+    for i in range(8):
+        with T.block("kept"):
+            v = T.axis.spatial(8, i)
+            out[v] = x[v]
+        with T.block("new"):
+            v = T.axis.spatial(8, i)
+            out[7 - v] = y[v // 4]
+"""
+TURNED = """
+    for i in range(8):
+        with T.block("new"):
+            v = T.axis.spatial(8, i)
+            out[v] = x[7 - v] + y[v // 4]
+"""
+SAME_PLACE = """
+    for i in range(8):
+        with T.block("new"):
+            v = T.axis.spatial(8, i)
+            out[v] = x[v] + y[v // 4]
+"""
+UNRELATED = """
+    for i in range(8):
+        with T.block("new"):
+            v = T.axis.spatial(8, i)
+            out[v] = y[v // 4]
+"""
+
+CASES: dict[str, tuple[str, str, bool]] = {
+    "some elements": (BEFORE, CALL + DONE + "    return done", True),
+    "elements in place": (SAME_PLACE, CALL + DONE + "    return R.sum(done), done", True),
+    "a value of other inputs": (UNRELATED, CALL + DONE + "    return done", True),
+    "kept elements are written last": (AFTER, CALL + DONE + "    return done", False),
+    "kept elements are written between": (TOGETHER, CALL + DONE + "    return done", False),
+    "elements move": (TURNED, CALL + DONE + "    return done", False),
+    "the old value is read later": (
+        BEFORE,
+        CALL + '    old = R.call_tir(cls.overwritten, (x,), R.Tensor((8,), "float32"))' + DONE
+        + "    return done, old",
+        False,
+    ),
+    "the new value is a result": (BEFORE, CALL + DONE + "    return done, new", False),
+}  # fmt: skip
+OLD = """
+@T.prim_func(private=True)
+def overwritten(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("y"):
+            v = T.axis.spatial(8, i)
+            y[v] = T.exp(x[v])
+"""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_may_be_written_in_place(parse: Any, name: str) -> None:
+    update, body, direct = CASES[name]
+    module = parse(UPDATE + update + COPY + OLD + HEAD + body)
+    exe = bw.compile(module)
+    x, y = np.arange(8, dtype="f4"), np.array([20, 30], "f4")
+    mine, wanted = x.copy(), x.copy()
+    found, expected = exe(mine, y), bw.interpret(module, wanted, y)
+    np.testing.assert_array_equal(mine, wanted)
+    for ours, theirs in zip(flat(found), flat(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    assert copies(exe) == (0 if direct else 1)
+
+
+def flat(value: Any) -> list[Any]:
+    return [*value] if type(value) is tuple else [value]
+
+
+def copies(exe: Any) -> int:
+    """Calls that copy a value over a parameter."""
+    (run,) = [run for run in exe.passes.runs if run.name == "write_through"]
+    values = [b.value for b in run.after["main"].bindings if isinstance(b, ir.VarBinding)]
+    updates = [v for v in values if isinstance(v, ir.GraphCall) and overwritten_arguments(v)]
+    return sum(getattr(v.args[0], "name", "").startswith("overwrite") for v in updates)
+
+
+def append(cache: Any, x: Any, at: Any) -> Any:
+    cache.index_copy_(1, at, x)
+    return (cache * 2).sum()
+
+
+def add(cache: Any, x: Any, at: Any) -> Any:
+    cache.add_(x)
+    return cache.sum()
+
+
+def assign(cache: Any, x: Any, at: Any) -> Any:
+    cache[:, 3:4] = x * 2
+    return cache.sum()
+
+
+def twice(cache: Any, x: Any, at: Any) -> Any:
+    cache[:, 3:4] = x
+    cache.mul_(2)
+    return cache[:, 1:5].sum()
+
+
+def swapped(cache: Any, x: Any, at: Any) -> Any:
+    cache.copy_(cache.flip(1))
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "left"), [(append, 0), (add, 0), (assign, 0), (twice, 0), (swapped, 1)]
+)
+def test_updates_of_pytorch_models(change: Callable[..., Any], left: int) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, cache: Any, x: Any, at: Any) -> Any:
+            return change(cache, x, at)
+
+    def inputs(seed: int) -> list[Any]:
+        torch.manual_seed(seed)
+        return [torch.randn(2, 8, 5), torch.randn(2, 1, 5), torch.tensor([6])]
+
+    exe = bw.compile(Model().eval(), tuple(inputs(0)))
+    ours, theirs = inputs(1), inputs(1)
+    torch.testing.assert_close(exe(*ours), change(*theirs))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+    assert copies(exe) == left
