@@ -122,6 +122,7 @@ def emit_function(
     convention = calling_convention(func)
     options = options_of(func, target)
     symbol = symbol_of(name)
+    module.reserve(symbol)  # a recursive function calls itself
     noalias = "noalias" if options.noalias else ""
     numbers = (*convention.scalars, *convention.symbols)
     passed = ["ptr"] * len(convention.buffers) + [value_type(v.dtype) for v in numbers]

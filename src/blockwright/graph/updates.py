@@ -4,12 +4,12 @@
     y = R.exp(cache)       # BW263: the memory of `cache` holds `new` now
 
 Other names of the value count as well: aliases, casts, tuples that hold it, and local functions
-that capture it.
+that capture it. The other fields of such a tuple may be used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from blockwright import ir
@@ -38,10 +38,23 @@ def update_problems(function: ir.GraphFunction) -> list[Diagnostic]:
     return checker.problems
 
 
+class _Memory:
+    """What a value holds: memory of its own and that of its fields, as far as they were asked for.
+
+    `closed` marks an expression of which no field is known to be one of its parts.
+    """
+
+    def __init__(self, parts: Sequence[_Memory] = (), closed: bool = False) -> None:
+        self.parts, self.closed = dict(enumerate(parts)), closed
+
+    def field(self, index: int) -> _Memory:
+        return self if self.closed else self.parts.setdefault(index, _Memory())
+
+
 class _Updates:
     def __init__(self) -> None:
-        self.memories: dict[ir.GraphVar, tuple[ir.GraphVar, ...]] = {}
-        self.overwritten: dict[ir.GraphVar, str] = {}
+        self.memories: dict[ir.GraphVar, _Memory] = {}
+        self.overwritten: dict[_Memory, str] = {}
         self.problems: list[Diagnostic] = []
 
     def sequence(self, body: ir.SeqExpr) -> None:
@@ -56,13 +69,12 @@ class _Updates:
         if isinstance(value, ir.If):
             self._branches(value)
         elif isinstance(value, ir.GraphFunction):
-            self.memories[var] = self._of(_free(value))
+            self.memories[var] = self._all(_free(value))
             self.sequence(value.body)
         else:
             self._use(value, binding)
-            named = isinstance(value, (ir.GraphVar, ir.TupleExpr, ir.TupleGetItem))
-            if named:
-                self.memories[var] = self._of(ir.collect(value, ir.GraphVar))
+            if isinstance(value, (ir.GraphVar, ir.TupleExpr, ir.TupleGetItem)):
+                self.memories[var] = self._of(value)
             for index in overwritten_arguments(value).values():
                 self._overwrite(value, index, var.name)
 
@@ -70,8 +82,8 @@ class _Updates:
         assert isinstance(value, ir.GraphCall)
         packed = value.args[1] if len(value.args) > 1 else None
         if isinstance(packed, ir.TupleExpr) and index < len(packed.fields):
-            fields = ir.collect(packed.fields[index], ir.GraphVar)
-            self.overwritten.update(dict.fromkeys(self._of(fields), name))
+            parts = _parts([self._of(packed.fields[index])])
+            self.overwritten.update(dict.fromkeys(parts, name))
 
     def _branches(self, value: ir.If) -> None:
         self._use(value.condition, value)
@@ -82,17 +94,52 @@ class _Updates:
             after |= self.overwritten
         self.overwritten = after
 
-    def _of(self, variables: Iterable[ir.GraphVar]) -> tuple[ir.GraphVar, ...]:
-        """The values whose memory variables name."""
-        return tuple(m for var in variables for m in self.memories.get(var, (var,)))
+    def _of(self, value: ir.GraphExpr) -> _Memory:
+        """What a value holds."""
+        if isinstance(value, ir.GraphVar):
+            return self.memories.setdefault(value, _Memory())
+        if isinstance(value, ir.TupleGetItem):
+            return self._of(value.tuple_value).field(value.index)
+        if isinstance(value, ir.TupleExpr):
+            return _Memory([self._of(field) for field in value.fields])
+        return self._all(ir.collect(value, ir.GraphVar))
+
+    def _all(self, variables: Iterable[ir.GraphVar]) -> _Memory:
+        return _Memory([self._of(var) for var in variables], closed=True)
 
     def _use(self, value: ir.GraphExpr, where: ir.Node) -> None:
-        for var in dict.fromkeys(ir.collect(value, ir.GraphVar)):
-            by = next((self.overwritten[m] for m in self._of([var]) if m in self.overwritten), None)
+        for read in _reads(value):
+            parts = _parts([self._of(read)])
+            by = next((self.overwritten[m] for m in parts if m in self.overwritten), None)
             if by is not None:
-                message = f"{var.name} is used after {by} has overwritten it"
-                help = f"use {by}, or copy {var.name} before"
+                name = ir.collect(read, ir.GraphVar)[0].name
+                message = f"{name} is used after {by} has overwritten it"
+                help = f"use {by}, or copy {name} before"
                 self.problems.append(Diagnostic("BW263", message, where.span, help))
+
+
+def _parts(waiting: list[_Memory]) -> list[_Memory]:
+    """What values hold and all their parts, each once."""
+    seen: dict[_Memory, None] = {}
+    while waiting:
+        memory = waiting.pop()
+        if memory not in seen:
+            seen[memory] = None
+            waiting += memory.parts.values()
+    return list(seen)
+
+
+def _reads(value: ir.Node) -> list[ir.GraphVar | ir.TupleGetItem]:
+    """Variables, and fields of them, that an expression reads, each once."""
+    found: dict[ir.GraphVar | ir.TupleGetItem, None] = {}
+    waiting: list[ir.Node] = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ir.GraphVar, ir.TupleGetItem)):
+            found[node] = None
+        else:
+            waiting += reversed(node.children())
+    return list(found)
 
 
 def _free(function: ir.GraphFunction) -> list[ir.GraphVar]:

@@ -37,7 +37,18 @@ def _floor_divide(a: Any, b: Any) -> Any:
     return ir.floordiv(a, b if a.dtype.is_float else _divisor(b))
 
 
-def _floor_divide_oracle(a: Array, b: Array) -> Array:
+def _checked_integers(divide: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    """An oracle that raises ZeroDivisionError for integers, where NumPy returns 0."""
+
+    def oracle(a: Array, b: Array) -> Array:
+        if a.dtype.kind in "iu" and np.broadcast(a, b).size and not np.all(b):
+            raise ZeroDivisionError
+        return divide(a, b)
+
+    return oracle
+
+
+def _floor_divide_numbers(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iu":
         return a // b
     return np.asarray(np.where(b == 0, a / b, np.floor_divide(a, b)), a.dtype)
@@ -193,7 +204,7 @@ ROWS: tuple[OpRow, ...] = (
     binary(
         "floor_divide",
         _floor_divide,
-        _floor_divide_oracle,
+        _checked_integers(_floor_divide_numbers),
         samples=(*_DIVIDING, *_EXACT),
         torch=("aten.floor_divide.default", "aten.floor_divide.Scalar"),
         keeps_divisor=True,
@@ -202,7 +213,7 @@ ROWS: tuple[OpRow, ...] = (
     binary(
         "remainder",
         _remainder,
-        lambda a, b: np.remainder(a, b),
+        _checked_integers(lambda a, b: np.remainder(a, b)),
         samples=(
             *_DIVIDING,
             *_EXACT,
@@ -214,7 +225,7 @@ ROWS: tuple[OpRow, ...] = (
     binary(
         "fmod",
         _fmod,
-        lambda a, b: np.fmod(a, b),
+        _checked_integers(lambda a, b: np.fmod(a, b)),
         samples=(*_DIVIDING, *_EXACT),
         doc="Remainder of the division toward zero, with the sign of the dividend.",
     ),

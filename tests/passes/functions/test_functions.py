@@ -257,6 +257,17 @@ class TestRecursion:
         assert caught.value.code == "BW723"
         close(exe(floats(3), np.array(1)), 2 * floats(3))
 
+    def test_a_recursion_without_end_is_an_error(self) -> None:
+        exe = compiled("""
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        y = cls.main(R.add(x, x))
+        return y
+""")
+        with pytest.raises(bw.BlockwrightError) as caught:
+            exe(floats(3))
+        assert caught.value.code == "BW723"
+
     def test_functions_may_call_each_other(self) -> None:
         exe = compiled("""
     @R.function(private=True)

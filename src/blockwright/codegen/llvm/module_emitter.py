@@ -25,8 +25,8 @@ class ModuleEmitter:
         self._nodes: dict[str, str] = {}
 
     def declare(self, name: str, result: str, params: str, attributes: str | None = None) -> None:
-        """Declare an external function once."""
-        if name not in self._declarations:
+        """Declare an external function once; nothing for one that the module defines."""
+        if name not in self._declarations and name.strip('"') not in self._names:
             marks = self._external if attributes is None else attributes
             self._declarations[name] = f"declare {result} @{name}({params}) {marks}"
 

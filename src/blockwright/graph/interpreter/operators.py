@@ -33,9 +33,8 @@ def evaluated_attributes(attrs: Mapping[str, Any], symbols: Symbols) -> dict[str
 def _evaluated(value: Any, symbols: Symbols) -> Any:
     if isinstance(value, ir.Expr):
         return symbols.value(value)
-    if isinstance(value, (list, tuple)):
-        items = [_evaluated(v, symbols) for v in cast("Sequence[Any]", value)]
-        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, (list, tuple)):  # NumPy takes tuples of axes, no lists
+        return tuple(_evaluated(v, symbols) for v in cast("Sequence[Any]", value))
     return value
 
 
@@ -146,8 +145,8 @@ def operator_result(
 
     Raises:
         GraphError: BW405 unknown operator, BW401 it does not apply to these sizes.
-        InterpretError: BW750 its oracle fails, BW769 the result is not what deduction says; errors
-            of its tensor program.
+        InterpretError: BW750 its oracle fails, BW754 integer division by zero, BW769 the result is
+            not what deduction says; errors of its tensor program.
     """
     try:
         call = _Call(row_of(name), args, known, attrs)
@@ -158,6 +157,9 @@ def operator_result(
         results = call.by_program(infos) if exact else call.by_oracle()
     except BlockwrightError:
         raise
+    except ZeroDivisionError as error:
+        text = f"{name}: integer division by zero"
+        raise InterpretError(text, code="BW754", span=span) from error
     except Exception as error:
         text = f"{name}: its NumPy oracle fails: {type(error).__name__}: {error}"
         raise InterpretError(text, code="BW750", span=span) from error

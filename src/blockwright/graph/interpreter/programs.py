@@ -43,14 +43,15 @@ def run_program(
 ) -> Any:
     """Run the tensor program of a call_tir or call_tir_inplace and return its results.
 
-    The stated results are new arrays, except those that overwrite an argument.
+    The stated results are new arrays, except those that overwrite an argument. If the value of
+    that argument is passed a second time, then as a copy.
     """
     assert isinstance(program, ir.PrimFunc)
     assert isinstance(call.args[0], ir.GlobalVar)
     indices = _overwritten(call)
     fresh = [allocated(i, symbols) for i, at in zip(call.out_info, indices, strict=True) if at < 0]
-    mapped = dict(program.buffer_map)
-    arrays, numbers = iter([*args, *fresh]), iter(scalars)
+    mapped, operands = dict(program.buffer_map), _apart(args, indices)
+    arrays, numbers = iter([*operands, *fresh]), iter(scalars)
     order = [next(arrays) if p in mapped else next(numbers) for p in program.params]
     interpret(
         module,
@@ -61,7 +62,7 @@ def run_program(
         limit=limit,
     )
     rest = iter(fresh)
-    results = tuple(next(rest) if at < 0 else args[at] for at in indices)
+    results = tuple(next(rest) if at < 0 else operands[at] for at in indices)
     return results[0] if len(results) == 1 else results
 
 
@@ -69,6 +70,17 @@ def _overwritten(call: ir.GraphCall) -> list[int]:
     """For each result, the argument that it overwrites; -1 for a new array."""
     indices: Any = call.attrs.get("inplace_indices", [-1] * len(call.out_info))
     return list(cast("list[int]", indices)) if isinstance(indices, (list, tuple)) else [indices]
+
+
+def _apart(args: tuple[Any, ...], overwritten: list[int]) -> list[Any]:
+    """The arguments, with a copy of a value that is overwritten and passed a second time."""
+    places = sorted(at for at in overwritten if at >= 0)
+    result = list(args)
+    for number, at in enumerate(places):
+        for k, value in enumerate(result):
+            if k not in places[: number + 1] and value is result[at]:
+                result[k] = value.copy()
+    return result
 
 
 def run_library(

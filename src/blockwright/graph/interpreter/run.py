@@ -15,6 +15,7 @@ from blockwright.graph.interpreter.operators import evaluated_attributes, operat
 from blockwright.graph.interpreter.programs import run_library, run_program
 from blockwright.graph.interpreter.symbols import Symbols, new_symbols
 from blockwright.graph.interpreter.values import (
+    Array,
     Bound,
     Function,
     Mismatch,
@@ -26,6 +27,7 @@ from blockwright.graph.interpreter.values import (
     is_tuple,
 )
 from blockwright.graph.relate import info_text
+from blockwright.graph.updates import overwritten_arguments
 from blockwright.graph.well_formed import check_structure
 from blockwright.interp import Limit
 from blockwright.support import GraphError, InterpretError, ValidationError, coded_message
@@ -70,6 +72,16 @@ class Frame:
         self.infos = deduced.infos
 
 
+def _separate(values: list[Any]) -> list[Any]:
+    """Values that are distinct objects, also if the caller passes one array twice."""
+    seen: set[int] = set()
+    for place, value in enumerate(values):
+        if is_array(value) and id(value) in seen:
+            values[place] = value.view()
+        seen.add(id(values[place]))
+    return values
+
+
 class Interpreter:
     """Runs the functions of one module."""
 
@@ -88,6 +100,7 @@ class Interpreter:
 
     def __init__(self, module: ir.IRModule, options: Options) -> None:
         self.module, self.options = module, options
+        self.constants: dict[ir.Constant, Array] = {}
         self._depth = 0
         self._deduced: dict[ir.GraphFunction, Deduced] = {}
         self._tall: dict[ir.GraphFunction, bool] = {}
@@ -104,7 +117,7 @@ class Interpreter:
         params = callee.function.params
         if len(arguments) == len(params):
             pairs = zip(params, arguments, strict=True)
-            arguments = [admitted(p.info, a) for p, a in pairs]
+            arguments = _separate([admitted(p.info, a) for p, a in pairs])
         return self.call(callee, arguments)
 
     def call(self, callee: Function, arguments: Sequence[Any]) -> Any:
@@ -265,9 +278,10 @@ class Interpreter:
         return result
 
     def _constant(self, expr: ir.Constant, frame: Frame) -> Any:
-        data = expr.data.view()
-        data.flags.writeable = False
-        return data
+        if expr not in self.constants:
+            data = self.constants[expr] = expr.data.view()
+            data.flags.writeable = False
+        return self.constants[expr]
 
     def _scalar(self, expr: ir.PrimValue, frame: Frame) -> Any:
         value = frame.symbols.value(expr.value)
@@ -415,16 +429,24 @@ class Interpreter:
         return np.int64(self.value(call.args[0], frame).reshape(())[()])
 
     def _program(self, call: ir.GraphCall, frame: Frame) -> Any:
+        args: Any = self.value(call.args[1], frame)
+        if overwritten := set(overwritten_arguments(call).values()):  # a constant never is
+            pairs = enumerate(args)
+            args = tuple(self._variable(a) if k in overwritten else a for k, a in pairs)
         return run_program(
             self.module,
             self.value(call.args[0], frame),
-            self.value(call.args[1], frame),
+            args,
             self.value(call.args[2], frame) if len(call.args) > 2 else Shape(),
             call,
             frame.symbols,
             dict(self.options.packed),
             self.options.limit,
         )
+
+    def _variable(self, value: Any) -> Any:
+        """The value; a copy of it if it is a constant of the module."""
+        return value.copy() if any(value is c for c in self.constants.values()) else value
 
     def _library(self, call: ir.GraphCall, frame: Frame) -> Any:
         function = call.args[0]

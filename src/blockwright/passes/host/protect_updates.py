@@ -44,7 +44,9 @@ After::
 
 `call_tir_inplace` is a function of values like any other operator; overwriting an argument is an
 optimization, valid if no one reads the argument afterwards, under any name. A parameter of a public
-function is overwritten for the caller to see; a constant never is. Branches and recursive functions
+function is overwritten for the caller to see; a constant never is, nor is a parameter through a
+view: the result of `reshape` is a value of its own. Arguments of a call do not share memory that it
+overwrites: of a value that is passed twice, the second is a copy. Branches and recursive functions
 may not overwrite their parameters (BW425): their callers could not see it.
 
 A program that is called in place gets a name of its own, because passes change programs by what all
@@ -58,7 +60,7 @@ from blockwright.graph.updates import overwritten_arguments
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.copies import copy_call
 from blockwright.passes.functions.call_graph import callees
-from blockwright.passes.host.liveness import live_ranges
+from blockwright.passes.host.liveness import is_view, live_ranges
 from blockwright.passes.host.signature import leaves
 from blockwright.passes.legalize import ProgramTable
 from blockwright.passes.rewrite import (
@@ -177,6 +179,9 @@ class _Protector:
         self.function, self.public, self.table = function, public, table
         self.plan = live_ranges(function, module)
         self.later = self._later_uses()
+        named = [b for b in function.bindings if isinstance(b, (ir.VarBinding, ir.MatchCast))]
+        self.bound = {*function.params, *(b.var for b in named)}
+        self.views = {b.var for b in named if is_view(b.value, module)}
         self.renamed = Replace({})
 
     def _later_uses(self) -> list[set[ir.GraphVar]]:
@@ -191,7 +196,7 @@ class _Protector:
     def run(self) -> ir.GraphFunction:
         bindings: list[ir.Binding] = []
         for position, binding in enumerate(self.function.bindings):
-            value = _value(self.renamed(binding))
+            value = self._apart(_value(self.renamed(binding)), bindings)
             for index in overwritten_arguments(value).values():
                 target = tir_args(value)[index]
                 if self._is_kept(target):
@@ -202,12 +207,25 @@ class _Protector:
             bindings.append(binding.replace(value=value))
         return flat_function(self.function, bindings, self.renamed(self.function.body.body))
 
+    def _apart(self, value: ir.GraphExpr, bindings: list[ir.Binding]) -> ir.GraphExpr:
+        """Copy other arguments of a call that use the memory of one that it overwrites."""
+        overwritten = sorted(overwritten_arguments(value).values())
+        for number, index in enumerate(overwritten):
+            root = self.plan.root(tir_args(value)[index])
+            for place, arg in enumerate(tir_args(value)):
+                first = place in overwritten[: number + 1]
+                if not first and isinstance(root, ir.GraphVar) and self.plan.root(arg) is root:
+                    value = _with_argument(value, place, self._copied(arg, bindings))
+        return value
+
     def _is_kept(self, target: ir.GraphExpr) -> bool:
-        """Whether the memory of a value must not be overwritten: it is a constant.
+        """Whether the memory of a value must not be overwritten: a constant, a view of a parameter.
 
         Raises: GraphError BW425 for a parameter of a function that is called inside the module.
         """
         root = self.plan.root(target)
+        if root in self.function.params and self._is_viewed(target):
+            return True
         if root in self.function.params and not self.public:
             name = getattr(root, "name", "a value")
             raise GraphError(
@@ -218,6 +236,14 @@ class _Protector:
                 "writes to a separate result",
             )
         return not isinstance(root, ir.GraphVar)
+
+    def _is_viewed(self, value: ir.GraphExpr) -> bool:
+        """Whether a value is a view of the value whose memory it uses."""
+        while isinstance(value, ir.GraphVar) and value in self.plan.alias:
+            if value in self.views:
+                return True
+            value = self.plan.alias[value]
+        return False
 
     def _read_later(
         self, binding: ir.Binding, target: ir.GraphExpr, position: int
@@ -238,7 +264,10 @@ class _Protector:
     def _copied(self, value: ir.GraphExpr, bindings: list[ir.Binding]) -> ir.GraphVar:
         name = value.name if isinstance(value, ir.GraphVar) else "constant"
         if isinstance(value, ir.GraphVar) and value in self.plan.fields:  # a tuple
-            fields = tuple(self._copied(f, bindings) for f in self.plan.fields[value])
+            parts = [
+                self._part(value, k, f, bindings) for k, f in enumerate(self.plan.fields[value])
+            ]
+            fields = tuple(self._copied(part, bindings) for part in parts)
             whole = ir.TupleExpr(fields, info=value.info)
             var = ir.GraphVar(f"{name}_copy", True, info=value.info)
             bindings.append(ir.VarBinding(var, whole))
@@ -246,6 +275,16 @@ class _Protector:
         info = value.tensor_info
         var = ir.GraphVar(f"{name}_copy", True, info=info)
         bindings.append(ir.VarBinding(var, copy_call(value, info, self.table.add)))
+        return var
+
+    def _part(
+        self, whole: ir.GraphVar, index: int, field: ir.GraphExpr, bindings: list[ir.Binding]
+    ) -> ir.GraphExpr:
+        """A field of a tuple, bound to a name if a call returns the tuple."""
+        if not isinstance(field, ir.GraphVar) or field in self.bound:
+            return field
+        var = ir.GraphVar(field.name, True, info=field.info)
+        bindings.append(ir.VarBinding(var, ir.TupleGetItem(whole, index, info=field.info)))
         return var
 
 
