@@ -33,6 +33,7 @@ CLASSES = {
     "ArgumentError": "7",
     "InterpretError": "7",
     "ArtefactError": "8",
+    "StateError": "8",
     "OptionError": "9",
 }
 

@@ -475,7 +475,15 @@ def _create(d: Draft) -> ModuleCall:
 
 def _in_place(d: Draft) -> ModuleCall:
     first = 0 if d.chance.random() < 0.05 else len(d.inputs)
-    i = d.pick(lambda v: any(v is w for w in d.values[first:]))
+    return _changed(d, d.pick(lambda v: any(v is w for w in d.values[first:])))
+
+
+def _state(d: Draft) -> ModuleCall:
+    """Change a buffer of the module, which the next call sees."""
+    return _changed(d, d.chance.choice(sorted(d.buffers))) if d.buffers else _in_place(d)
+
+
+def _changed(d: Draft, i: int) -> ModuleCall:
     x, chance = d.values[i], d.chance
     kind = chance.choice(_IN_PLACE)
     if kind == "setitem":
@@ -519,6 +527,6 @@ def _part(d: Draft) -> ModuleCall:
 CALLS: dict[Callable[[Draft], ModuleCall], int] = {
     _unary: 12, _arithmetic: 16, _comparison: 5, _bits: 4, _reduction: 10, _view: 12, _slice: 6,
     _gather: 4, _join: 5, _where: 5, _clamp: 3, _matmul: 5, _norm: 5, _window: 4, _cast: 6,
-    _create: 3, _in_place: 8, _part: 4,
+    _create: 3, _in_place: 8, _part: 4, _state: 4,
 }  # fmt: skip
 """Family of calls → weight."""

@@ -21,6 +21,9 @@ from fuzzing.eager.outcome import Outcome, called, compiled, export
 from fuzzing.eager.sizes import every_size_dynamic, other_sizes
 from fuzzing.modules.program import ModuleProgram, RandomModule, Unspecified, run
 
+_CALLS = 3
+"""Number of calls of a module with state."""
+
 _RUNS = 16
 """Number of runs by PyTorch with different rounding if results differ."""
 
@@ -70,7 +73,23 @@ def _eager(
 
 
 def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor]) -> Outcome:
-    """Judge one call; a call that PyTorch rejects passes."""
+    """Judge a call, and two more where the module changes its buffers, which are then state.
+
+    PyTorch begins each call with the buffers that the compiled module has. A call that PyTorch
+    rejects passes.
+    """
+    state = dict(getattr(executable, "state", {}))
+    for _ in range(_CALLS if state else 1):
+        now = tuple(
+            state[f"b{i}"].clone() if f"b{i}" in state else t for i, t in enumerate(program.inputs)
+        )
+        verdict = _compare_call(msgspec.structs.replace(program, inputs=now), executable, given)
+        if verdict.what != "passed":
+            return verdict
+    return Outcome("passed")
+
+
+def _compare_call(program: ModuleProgram, executable: Any, given: list[torch.Tensor]) -> Outcome:
     inputs = program.with_given(given)
     count = len(program.outputs)
     program = _with_inputs_as_outputs(program)
@@ -81,12 +100,14 @@ def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor])
     actual = called(executable, tuple(passed))
     if isinstance(actual, Outcome):
         return actual
-    for before, after, wanted in zip(given, passed, expected[count:], strict=True):
+    state = getattr(executable, "state", {})
+    buffers = [state.get(f"b{i}", program.inputs[i]) for i in sorted(program.buffers)]
+    for before, after, wanted in zip(given, passed, expected[count:], strict=False):
         if same_bits([before], [wanted]) and not same_bits([before], [after]):
             return Outcome("wrong", "inputs", "the call changed an input that PyTorch does not")
     with integers_become_float64():
         wide = _eager(program, in_float64(list(inputs)))
-    result = [*leaves(actual), *passed]
+    result = [*leaves(actual), *passed, *copied(buffers)]
     text = difference(result, expected, wide)
     if text and "differs" in text:
         text = difference(result, expected, wide, _free(program, inputs, result, expected, wide))
@@ -96,9 +117,10 @@ def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor])
 
 
 def _with_inputs_as_outputs(program: ModuleProgram) -> ModuleProgram:
-    """The program whose outputs include the inputs after the call, which it may have changed."""
+    """The program whose outputs include the inputs, then the buffers, as they are after it."""
     given = (i for i in range(len(program.inputs)) if i not in program.buffers)
-    return msgspec.structs.replace(program, outputs=(*program.outputs, *given))
+    outputs = (*program.outputs, *given, *sorted(program.buffers))
+    return msgspec.structs.replace(program, outputs=outputs)
 
 
 def _free(

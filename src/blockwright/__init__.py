@@ -22,6 +22,7 @@ _EXPORTS: dict[str, str] = {
     "InterpretError": "blockwright.support",
     "ScheduleError": "blockwright.support",
     "ScriptError": "blockwright.support",
+    "StateError": "blockwright.support",
     "TargetError": "blockwright.support",
     "ValidationError": "blockwright.support",
     "CompiledModel": "blockwright.api.model",

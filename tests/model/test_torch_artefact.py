@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import blockwright as bw
+from blockwright.runtime.artefact import FORMAT_VERSION
 
 # What a base install lacks, and the rooms that loading must not need.
 HIDE = """
@@ -172,8 +173,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 def test_an_artefact_of_a_newer_format_is_refused(encoder_artefact: Path, tmp_path: Path) -> None:
     data = bytearray(encoder_artefact.read_bytes())
     note = data.index(b"Blockwright\0") + len("Blockwright\0")
-    (version,) = struct.unpack_from("<I", data, note)
-    struct.pack_into("<I", data, note, version + 1)
+    struct.pack_into("<I", data, note, FORMAT_VERSION + 1)
     path = tmp_path / "newer.bwx"
     path.write_bytes(data)
     assert refused(path) == "BW802"

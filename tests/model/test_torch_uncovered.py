@@ -171,11 +171,15 @@ class Changes(nn.Module):
         super().__init__()
         self.what = what
         self.register_buffer("seen", torch.zeros(4))
+        self.weight = nn.Parameter(torch.zeros(4), requires_grad=False)
+        self.plain = torch.zeros(4)
         self.norm = nn.BatchNorm1d(4, track_running_stats=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.what == "buffer":
-            self.seen.add_(x.sum(0))
+        if self.what == "parameter":
+            self.weight[:2].add_(x.sum(0)[:2])
+        elif self.what == "attribute":
+            self.plain.add_(x.sum(0))
         elif self.what == "norm":
             return self.norm(x)
         elif self.what == "mode":
@@ -186,7 +190,8 @@ class Changes(nn.Module):
 @pytest.mark.parametrize(
     ("what", "code", "line", "help"),
     [
-        ("buffer", "BW512", "self.seen.add_(x.sum(0))", "return the new value"),
+        ("parameter", "BW512", "self.weight[:2].add_(", "register_buffer"),
+        ("attribute", "BW512", "self.plain.add_(x.sum(0))", "register_buffer"),
         ("norm", "BW507", "self.norm(x)", "track_running_stats=True"),
         ("mode", "BW507", "training=True", "training=self.training"),
         ("type", "BW504", "self.seen.to(", "convert to another type"),

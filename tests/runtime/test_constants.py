@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ import torch
 from torch import nn
 
 import blockwright as bw
-from blockwright.runtime.constants import Constants, empty, reserved, seal
+from blockwright.runtime.constants import Constants, empty, owned, reserved, seal
 from tests.runtime.memory import resident
 
 pytestmark = pytest.mark.usefixtures("usual_collections")
@@ -80,6 +83,50 @@ def test_packed_weights_are_in_memory_once() -> None:
     with torch.no_grad():
         model.weight.zero_()
     torch.testing.assert_close(exe(x), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_models_with_equal_weights_share_their_memory() -> None:
+    """While one of them exists; compiled apart, in one process."""
+    model, x = nn.Linear(1024, 1024).eval(), torch.randn(4, 1024)
+    one, other = (bw.compile(copy.deepcopy(model), [x]) for _ in range(2))
+    address = largest(one).ctypes.data
+    assert largest(other).ctypes.data == address
+    assert largest(bw.compile(nn.Linear(1024, 1024).eval(), [x])).ctypes.data != address
+    wanted = other(x)
+    del one
+    gc.collect()
+    assert torch.equal(other(x), wanted)
+
+
+def largest(exe: bw.CompiledModel) -> np.ndarray[Any, Any]:
+    return max(exe.library.compiled.constants.values(), key=lambda array: array.nbytes)
+
+
+def test_known_arrays_are_found_by_all_their_bytes() -> None:
+    array = np.arange(MEBI, dtype="f4")
+    kept = owned({"a": array})["a"]
+    assert kept.ctypes.data != array.ctypes.data
+    again = owned({"a": array.copy(), "c": array.reshape(2, -1).view("i4")})
+    assert all(each.ctypes.data == kept.ctypes.data for each in again.values())
+    assert again["c"].dtype == np.int32
+    assert again["c"].shape == (2, MEBI // 2)
+    array[MEBI // 2 + 1] += 1
+    changed = owned({"a": array})["a"]
+    assert changed[MEBI // 2 + 1] == MEBI // 2 + 2
+    assert again["a"][MEBI // 2 + 1] == MEBI // 2 + 1
+    assert not changed.flags.writeable
+
+
+def test_what_is_saved_is_what_was_compiled(tmp_path: Path) -> None:
+    """Weights that keep their layout too, such as a table: the model may change afterwards."""
+    model, rows = nn.Embedding(1000, 8), torch.tensor([1, 2, 3])
+    exe = bw.compile(model, [rows])
+    wanted = model(rows).detach().clone()
+    with torch.no_grad():
+        model.weight.zero_()
+    exe.save(tmp_path / "table.bwx")
+    for each in (exe, bw.load(tmp_path / "table.bwx")):
+        assert torch.equal(each(rows), wanted)
 
 
 def test_an_artefact_has_them_too(tmp_path: Path) -> None:

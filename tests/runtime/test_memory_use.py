@@ -54,7 +54,7 @@ def test_loaded_artefacts_count_too(exe: Any, tmp_path: Any) -> None:
 
 
 def test_a_library_that_cannot_count_is_refused() -> None:
-    library: Any = types.SimpleNamespace(path="libc.so.6")
+    library: Any = types.SimpleNamespace(name="libc.so.6")
     with pytest.raises(bw.ArtefactError, match="does not count") as caught:
         peak_bytes(library, lambda: None)
     assert caught.value.code == "BW807"

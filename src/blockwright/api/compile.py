@@ -301,13 +301,14 @@ def import_model(
     For a dict of models, `example_inputs` and `dynamic_shapes` are dicts with the same keys.
     """
     if isinstance(model, Mapping):
-        named = cast("Mapping[Any, Any]", model)
-        return joined(
-            {
-                name: import_model(each, _of(example_inputs, name), _of(dynamic_shapes, name))
-                for name, each in _checked_names(named).items()
-            }
-        )
+        named = _checked_names(cast("Mapping[Any, Any]", model))
+        given = {n: (_of(example_inputs, n), _of(dynamic_shapes, n)) for n in named}
+        with _TRACING:
+            programs = {n: _exported(each, *given[n]) for n, each in named.items()}
+            exported = {n: (p, given[n][1]) for n, p in programs.items() if p is not None}
+            imported = _imported(exported)
+        others = {n: import_model(each) for n, each in named.items() if n not in imported}
+        return joined({n: imported.get(n) or others[n] for n in named})
     if isinstance(model, (ir.IRModule, ir.GraphFunction)) and (wrong := field_problems(model)):
         raise ValidationError.collect(wrong)
     if isinstance(model, ir.GraphFunction):
@@ -326,18 +327,31 @@ def import_model(
         return model
     if isinstance(model, (str, Path)):
         raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902", help=KINDS)
-    kinds = {base.__name__ for base in type(model).__mro__}
-    if "ExportedProgram" in kinds:
-        from blockwright.frontend.torch import from_exported_program
-
-        with _TRACING:
-            return from_exported_program(model, dynamic_shapes)
-    if "Module" in kinds and hasattr(model, "named_parameters"):
-        with _TRACING:
-            program = _export(model, example_inputs, dynamic_shapes)
-            return import_model(program, dynamic_shapes=dynamic_shapes)
+    with _TRACING:
+        program = _exported(model, example_inputs, dynamic_shapes)
+        if program is not None:
+            return _imported({"main": (program, dynamic_shapes)})["main"]
     remedy = "bw.build builds a tensor program" if isinstance(model, ir.PrimFunc) else KINDS
     raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902", help=remedy)
+
+
+def _exported(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
+    """The exported program of a PyTorch model; None for a model of another kind."""
+    kinds = {base.__name__ for base in type(model).__mro__}
+    if "ExportedProgram" in kinds:
+        return model
+    if "Module" in kinds and hasattr(model, "named_parameters"):
+        return _export(model, example_inputs, dynamic_shapes)
+    return None
+
+
+def _imported(programs: Mapping[str, tuple[Any, Any]]) -> dict[str, ir.IRModule]:
+    """Import exported programs, given with their dynamic shapes, which share state."""
+    if not programs:
+        return {}
+    from blockwright.frontend.torch import from_exported_programs
+
+    return from_exported_programs(programs)
 
 
 def _checked_names(models: Mapping[Any, Any]) -> Mapping[str, Any]:

@@ -10,9 +10,10 @@ import msgspec
 from blockwright import __version__, ir
 from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.several import entry_attributes
+from blockwright.api.state import variables
 from blockwright.codegen.function import written_parameters
 from blockwright.graph.calling_convention import entry_inputs
-from blockwright.ir.attributes import OBJECT_PARAMS, OBJECT_RESULTS
+from blockwright.ir.attributes import OBJECT_PARAMS, OBJECT_RESULTS, STATE
 from blockwright.passes import PassContext
 from blockwright.passes.host.call_memory import call_memory
 from blockwright.passes.host.plan_memory import ArenaPlan, PlannedValue
@@ -44,7 +45,15 @@ def describe(
     shared: Sequence[dict[str, Any]] = lowered.attrs.get(SHARED_LIBRARIES, ())
     extra: dict[str, Any] = {"libraries": list(shared)} if shared else {}
     return Metadata(
-        __version__, target.triple, target.cpu, features, functions, main, extra, target.name
+        __version__,
+        target.triple,
+        target.cpu,
+        features,
+        functions,
+        main,
+        extra,
+        target.name,
+        state=variables(imported),
     )
 
 
@@ -101,6 +110,8 @@ def _function(
     symbols = sorted({v.name for b in host.buffers for d in b.shape for v in ir.free_vars(d)})
     tree: Any = attrs.get("outputs_tree")
 
+    kept = _kept(imported, name)
+
     def parameter(handle: ir.Var) -> Parameter:
         buffer = mapped.get(handle)
         if handle.name in objects:
@@ -108,11 +119,14 @@ def _function(
         if buffer is None:
             return Parameter(handle.name, "int", handle.dtype.name)
         order = tuple(orders.get(buffer.name, ()))
-        return _parameter(buffer, order, position[buffer] in written)
+        mine = _parameter(buffer, order, position[buffer] in written)
+        return msgspec.structs.replace(mine, state=kept.get(buffer.name, ""))
 
+    parameters = tuple(map(parameter, entry_inputs(host)))
+    count = len(parameters) - len(kept)
     return ExportedFunction(
         name,
-        tuple(map(parameter, entry_inputs(host))),
+        parameters[:count],
         tuple(
             _parameter(b, o) if isinstance(b, ir.Buffer) else Parameter(b, "object")
             for b, o in zip(outputs, fresh, strict=True)
@@ -123,6 +137,7 @@ def _function(
         framework=attrs.get("framework", ""),
         updated=results.updated,
         memory=_memory(name, context.options["memory_plans"], results.outputs, lowered, compiled),
+        state=parameters[count:],
     )
 
 
@@ -133,6 +148,13 @@ def _results(host: ir.PrimFunc, tensors: Sequence[ir.Buffer]) -> list[ir.Buffer 
     for name, position in sorted(slots.items(), key=lambda item: item[1]):
         result.insert(position, name.removesuffix("_slot"))
     return result
+
+
+def _kept(imported: ir.IRModule, name: str) -> Mapping[str, str]:
+    """The parameters of a function that are state → variables."""
+    function = imported.functions[name]
+    assert isinstance(function, ir.GraphFunction)
+    return function.attrs.get(STATE, {})
 
 
 def _parameter(buffer: ir.Buffer, order: tuple[int, ...], written: bool = False) -> Parameter:
@@ -146,14 +168,16 @@ def _inputs_tree(imported: ir.IRModule, name: str) -> Any:
     """The nesting of arguments of a function with tuples or shapes as parameters; else None."""
     function = imported.functions[name]
     assert isinstance(function, ir.GraphFunction)
+    kept = _kept(imported, name)
+    params = [p for p in function.params if p.name not in kept]
     trees: list[Any] = []
     position = 0
-    for param in function.params:
+    for param in params:
         tree, position = _input_tree(param.info, position)
         trees.append(tree)
     if trees == list(range(len(trees))):
         return None
-    names = [param.name for param in function.params]
+    names = [param.name for param in params]
     return {"names": names, "positional": len(names), "trees": trees}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.api.description import describe, describe_several
 from blockwright.api.proofs import Proofs
+from blockwright.api.state import initial_state, stored_state
 from blockwright.arith import simplify
 from blockwright.build import Module, build
 from blockwright.build.module import joined
@@ -39,6 +40,7 @@ from blockwright.runtime.profile import (
 )
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
+from blockwright.runtime.state import State, StatefulFunction
 from blockwright.runtime.threads import num_threads
 from blockwright.support import ArgumentError, ArtefactError, OptionError
 from blockwright.support.kinds import require_kind
@@ -74,11 +76,15 @@ class CompiledEntry(EntryPoint):
     """A function of a model that was compiled in this process; it can be profiled."""
 
     def __init__(
-        self, metadata: Metadata, signature: ExportedFunction, compilation: Compilation
+        self,
+        metadata: Metadata,
+        signature: ExportedFunction,
+        compilation: Compilation,
+        state: State,
     ) -> None:
-        super().__init__(compilation.library.loaded(), metadata, signature)
+        super().__init__(compilation.library.loaded(), metadata, signature, state)
         self._compiled = compilation
-        self._timed: NativeFunction | None = None
+        self._timed: NativeFunction | StatefulFunction | None = None
 
     @property
     def _host(self) -> ir.PrimFunc:
@@ -96,11 +102,16 @@ class CompiledEntry(EntryPoint):
         in the caches where an earlier call leaves it (`blockwright.cost.estimate`), and compares
         each kernel with `roofline`. By default, this process measures the machine once per number
         of threads; if the machine's speed drifts, pass a fresh `bw.measure_roofline()`.
+        The state is afterwards as it was before.
 
         Raises: ArgumentError as for a call; OptionError (BW906) if `repeat` is less than 1.
         """
         if repeat < 1:
             raise OptionError(f"repeat must be at least 1, got {repeat}", code="BW906")
+        with self._state.unchanged():
+            return self._profile(inputs, repeat, roofline)
+
+    def _profile(self, inputs: tuple[Any, ...], repeat: int, roofline: Roofline | None) -> Profile:
         self(*inputs)
         inputs = self._tensors(inputs, {})
         timed = self._timed_function()
@@ -155,7 +166,7 @@ class CompiledEntry(EntryPoint):
         stored = [tuple(int(d) for d in x.shape) for x in self._orders.stored(inputs)]
         return sum(call.predicted for call in self._calls(stored)) * 1e-9
 
-    def _timed_function(self) -> NativeFunction:
+    def _timed_function(self) -> NativeFunction | StatefulFunction:
         """Return the model instrumented with clock readings; built on first use."""
         if self._timed is None:
             name, model = self.signature.name, self._compiled
@@ -168,14 +179,12 @@ class CompiledEntry(EntryPoint):
                 sanitize=context.options.get("sanitize", ()),
                 compile_cache=context.compile_cache,
             )
-            names = [p.name for p in self.signature.parameters]
-            written = [k for k, p in enumerate(self.signature.parameters) if p.written]
-            self._timed = NativeFunction(
-                library.entry(name), name, names, written, library=library.loaded()
-            )
+            self._timed = self._with_state(library.entry(name), library.loaded(), results=False)
         return self._timed
 
-    def _timed_call(self, timed: NativeFunction, inputs: tuple[Any, ...]) -> TimedRun:
+    def _timed_call(
+        self, timed: NativeFunction | StatefulFunction, inputs: tuple[Any, ...]
+    ) -> TimedRun:
         """Call the instrumented model like a user would, and return its clock readings."""
         start = perf_counter_ns()
         *results, ticks = timed(*(inputs if self._usual else self._orders.stored(inputs)))
@@ -279,12 +288,14 @@ class CompiledModel(Executable):
         self.passes = PassReport(context.runs)
         self.stages = {"graph": imported, **{run.name: run.after for run in context.runs}}
         self.proofs = proofs
-        super().__init__(library.loaded(), describe(imported, lowered, library.lowered, context))
+        self._initial = initial_state(imported)
+        metadata = describe(imported, lowered, library.lowered, context)
+        super().__init__(library.loaded(), metadata, self._initial)
         self._saved = saved or self.metadata
 
     def _entry_point(self, signature: ExportedFunction) -> CompiledEntry:
         compilation = Compilation(self.library, self.lowered, self.context, self.stages)
-        return CompiledEntry(self.metadata, signature, compilation)
+        return CompiledEntry(self.metadata, signature, compilation, self.state)
 
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
         """Return a stage as text: graph, libraries, layout, programs, schedule, packed, host,
@@ -361,17 +372,28 @@ class CompiledModel(Executable):
         assert isinstance(entry, CompiledEntry)
         return entry.estimate(*inputs)
 
-    def save(self, path: str | os.PathLike[str]) -> int:
+    def save(
+        self, path: str | os.PathLike[str], *, state: Literal["initial", "current"] = "initial"
+    ) -> int:
         """Write the artefact, one shared library with code, weights and metadata, and return its
         size in bytes. It holds the code of all targets that the model was compiled for.
 
         `bw.load` loads it in a base install. If the name ends in `.so`, `tvm_ffi.load_module` loads
         it without Blockwright.
 
+        Arguments: `state` are the values of the state that a loaded model begins with, and that
+            its `reset_state` restores: the initial ones of this model, or the current ones.
         Raises: ArtefactError: BW805 if the file cannot be written (no partial file remains), BW810
-            if the model calls Python functions.
+            if the model calls Python functions; StateError (BW850) if a call uses the state that is
+            to be saved; OptionError (BW928) for another value of `state`.
         """
         require_path(path, 'write model.save("model.bwx")')
+        if state not in ("initial", "current"):
+            raise OptionError(
+                f"state must be one of initial, current, got {state!r}",
+                code="BW928",
+                help='write model.save("model.bwx", state="current")',
+            )
         called = self.lowered.attrs.get(PYTHON_FUNCTIONS, ())
         if called:
             raise ArtefactError(
@@ -379,4 +401,7 @@ class CompiledModel(Executable):
                 code="BW810",
                 help="an artefact holds native code only; use operators, or a library function",
             )
-        return self.library.save(path, self._saved)
+        values = self._initial if state == "initial" else self.state.values_now()
+        variables, stored = stored_state(self.metadata.state, values)
+        metadata = msgspec.structs.replace(self._saved, state=variables)
+        return self.library.save(path, metadata, stored)

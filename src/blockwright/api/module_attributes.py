@@ -2,7 +2,7 @@
 
 Importers write these attributes and compiled models rely on them: `input_orders` and
 `output_orders` are orders of stored axes, `inputs_tree` and `outputs_tree` describe nested
-containers, `constants` maps names to arrays.
+containers, `constants` maps names to arrays. For `state` see `api.state`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.api.several import ENTRIES, entry_attributes
+from blockwright.api.state import variables
 from blockwright.runtime.inputs import InputTree
 from blockwright.support import ValidationError
 
@@ -36,6 +37,7 @@ def check_module_attributes(module: ir.IRModule, counts: Mapping[str, int] | Non
         isinstance(attrs, Mapping) for attrs in cast("Mapping[Any, Any]", entries).values()
     )
     _require(named, ENTRIES, "must map functions to their attributes")
+    variables(module)
     for name, function in module.functions.items():
         if isinstance(function, ir.GraphFunction):
             _check_entry(entry_attributes(module, name), function, (counts or {}).get(name))

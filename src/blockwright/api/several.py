@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.api.state import united_state
+from blockwright.ir.attributes import STATE
 from blockwright.support import OptionError
 
 ENTRIES = "entries"
@@ -50,6 +52,8 @@ def joined(modules: Mapping[str, ir.IRModule]) -> ir.IRModule:
         entries[name] = {k: v for k, v in module.attrs.items() if k in _OF_ENTRIES}
         others = {k: v for k, v in module.attrs.items() if k not in _OF_ENTRIES}
         attrs = {**others, **attrs}
+    if state := united_state(modules.values()):
+        attrs[STATE] = state
     return ir.IRModule(functions, {**attrs, ENTRIES: entries})
 
 

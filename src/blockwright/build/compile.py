@@ -31,6 +31,7 @@ from blockwright.codegen.rt.scratch_memory import scratch_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.ir import IRModule, PrimFunc, Programs
 from blockwright.ir.attributes import IS_PRIVATE
+from blockwright.runtime.constants import owned
 from blockwright.runtime.memory_use import WATCH
 from blockwright.runtime.reclaim import IDLE_HOOKS
 from blockwright.support import BuildError
@@ -47,7 +48,7 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
         target: the target it was compiled for.
         units: one per distinct function; duplicates share code.
         objects: (name, object file) in link order; options: the options of the linker.
-        constants: arrays of the program, by symbol.
+        constants: arrays of the program, by symbol; nobody can change them.
         image: the linked library with its constants; None for a processor that the linker does not
             support.
     """
@@ -114,10 +115,8 @@ def compile_lowered(
     objects = _compile(texts, cache or ObjectCache(cache_directory()), pool or POOL)
     exports = [*(u.entry for u in units if u.entry), *_hooks(support)]
     options = LinkOptions(exports=exports, soname=soname)
-    constants = {
-        constant_symbol(name): np.ascontiguousarray(array)
-        for name, array in module.attrs.get("constants", {}).items()
-    }
+    arrays: Mapping[str, NDArray[Any]] = module.attrs.get("constants", {})
+    constants = owned({constant_symbol(name): array for name, array in arrays.items()})
     known = all(machine_of(data) in ARCHITECTURES for _, data in objects)
     image = link(objects, options, segments_of(constants)) if known else None
     return Compiled(target, tuple(units), tuple(objects), options, constants, image)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from numpy.typing import NDArray
 
 from blockwright.analysis import find_violations
-from blockwright.build.compile import Compiled, compile_lowered
+from blockwright.build.compile import Compiled, compile_lowered, segments_of
 from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.several_targets import shared_library, targets_of
@@ -113,19 +115,29 @@ class Module(Uncopied):
         """The FFI function named `name`, as the library exports it."""
         return self.loaded().function(name)
 
-    def save(self, path: str | os.PathLike[str], metadata: Metadata) -> int:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        metadata: Metadata,
+        data: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> int:
         """Write the library, its constants and the metadata as an artefact; return its size.
+
+        Arguments: `data` are further arrays, by symbol.
 
         Raises: ArtefactError (BW805) when the file cannot be written; no partial file is left.
         """
         compiled = self.compiled
+        first = segments_of(data)
         if self.several:
             joined = shared_library(self.several)
+            segments = (*first, *joined.segments)
             return write_artefact(
-                path, joined.objects, joined.options, metadata, joined.segments, joined.parts
+                path, joined.objects, joined.options, metadata, segments, joined.parts
             )
         _ = compiled.library  # raises when the target cannot be linked
-        return write_artefact(path, compiled.objects, compiled.options, metadata, compiled.segments)
+        segments = (*first, *compiled.segments)
+        return write_artefact(path, compiled.objects, compiled.options, metadata, segments)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the only function of the module."""

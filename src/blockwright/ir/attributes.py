@@ -27,6 +27,9 @@ of the handle → (element type, sizes as text)."""
 IN_PLACE = "tir.in_place"
 """Results that callers may compute in the memory of an operand: position → that of the operand."""
 
+STATE = "state"
+"""Last parameters of a graph function that are state: parameter → variable of the state."""
+
 WORKSPACES = "tir.workspaces"
 """Number of last buffer parameters that are temporary memory, aligned to 64 bytes by the caller."""
 

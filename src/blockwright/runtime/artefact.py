@@ -5,7 +5,7 @@ FFI function "ffi.Module.load_from_file.so" accepts any name. Besides code, the 
 
 - near the start, a note with the format version, the file size and the location of the metadata;
 - the metadata (JSON, symbol `__bw_metadata`);
-- packed weights, which the loader maps from the file.
+- packed weights, which the loader maps from the file, and initial values of state.
 
 An artefact may hold its code for several targets: see `TargetCode`. The weights that they have in
 common are stored once.
@@ -32,7 +32,9 @@ from blockwright.runtime.library import Library, load_library
 from blockwright.support import ArtefactError
 from blockwright.support.kinds import require_kind
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The latest format. 2: there is state, which readers of format 1 would not pass."""
+
 METADATA_SYMBOL = "__bw_metadata"
 NOTE_OWNER, NOTE_KIND = "Blockwright", 1
 _MACHINES = {62: "x86-64", 183: "aarch64"}
@@ -72,7 +74,8 @@ class Parameter(msgspec.Struct, frozen=True):
 
     A parameter of kind "object" is any value that the FFI passes.
     `order` lists the axes in storage order where it is not the default: (0, 2, 3, 1) for
-    channels-last images. Code in the library numbers axes in storage order.
+    channels-last images. Code in the library numbers axes in storage order. `state` is the variable
+    of the executable's state that is passed as this argument; "" for arguments of the caller.
     """
 
     name: str
@@ -81,11 +84,24 @@ class Parameter(msgspec.Struct, frozen=True):
     shape: tuple[int | str, ...] = ()
     written: bool = False
     order: tuple[int, ...] = ()
+    state: str = ""
 
     @property
     def is_object(self) -> bool:
         """Whether it is any value that the FFI passes, or a function."""
         return self.kind in ("object", "function")
+
+
+class StateVariable(msgspec.Struct, frozen=True):
+    """An array that outlives calls.
+
+    `symbol` names its initial value in the library; "" for zeros.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    symbol: str = ""
 
 
 class ExportedFunction(msgspec.Struct, frozen=True):
@@ -98,6 +114,7 @@ class ExportedFunction(msgspec.Struct, frozen=True):
         updated: pairs of a result's position among all results and the position of the parameter
             that it is: one that the function updates in place. `results` lists the others.
         memory: the memory plan; empty in earlier artefacts, where `extra` of the metadata has it.
+        state: arguments of the code after `parameters`, which are variables of the state.
     """
 
     name: str
@@ -109,6 +126,7 @@ class ExportedFunction(msgspec.Struct, frozen=True):
     framework: str = ""
     updated: tuple[tuple[int, int], ...] = ()
     memory: dict[str, Any] = {}
+    state: tuple[Parameter, ...] = ()
 
     def describe(self) -> str:
         """The function's name with its parameters, their types and shapes."""
@@ -154,6 +172,7 @@ class Metadata(msgspec.Struct, frozen=True):
         extra: additional JSON values.
         target: name of the target; empty in earlier artefacts and where there are several.
         targets: the code of each target where there are several, in the order of preference.
+        state: the variables that functions update, and that outlive calls.
     """
 
     version: str
@@ -165,6 +184,7 @@ class Metadata(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = {}
     target: str = ""
     targets: tuple[TargetCode, ...] = ()
+    state: tuple[StateVariable, ...] = ()
 
     @property
     def target_name(self) -> str:

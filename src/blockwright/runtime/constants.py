@@ -192,26 +192,94 @@ class Constants:
     """
 
     def __init__(self, contents: Mapping[str, NDArray[Any]]) -> None:
-        """Arguments: `contents` by symbol; arrays that are not sealed are copied.
+        """Arguments: `contents` by symbol; arrays that are not `owned` are copied.
 
         Raises: ArtefactError (BW806) when memory cannot be made read-only.
         """
-        lent = {symbol: array for symbol, array in contents.items() if _may_lend(array)}
-        copied = {symbol: a for symbol, a in contents.items() if symbol not in lent}
-        self._lent = tuple(lent.values())
-        places, size = _places(copied)
-        self._room = _memory(max(size, 1))
-        pieces = [
-            (self._room[places[symbol] + at :][: len(data)], data)
-            for symbol, array in copied.items()
-            for at, data in _pieces(array)
-        ]
+        self._arrays = owned(contents)
+        self.addresses = {symbol: array.ctypes.data for symbol, array in self._arrays.items()}
+
+
+def owned(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays of the same contents that nobody can change, aligned for compiled code.
+
+    Sealed arrays are returned as they are, and others are copied. But large arrays of equal
+    contents share memory in the whole process.
+
+    Raises: ArtefactError (BW806) when memory cannot be made read-only.
+    """
+    result = {name: _SHARED.find(array) for name, array in arrays.items()}
+    copied = {n: a for n, a in arrays.items() if result[n] is None and not _may_lend(a)}
+    places, size = _places(copied)
+    room = _memory(max(size, 1)) if copied else np.empty(0, np.uint8)
+    pieces = [
+        (room[places[name] + at :][: len(data)], data)
+        for name, array in copied.items()
+        for at, data in _pieces(array)
+    ]
+    if pieces:
         with ThreadPoolExecutor(min(_MOST, default_num_threads())) as pool:
             list(pool.map(_copy, pieces))
-        _seal_pages(self._room)
-        room = self._room.ctypes.data
-        self.addresses = {symbol: array.ctypes.data for symbol, array in lent.items()}
-        self.addresses |= {symbol: room + place for symbol, place in places.items()}
+    if copied:
+        seal(room)
+    for name, array in arrays.items():
+        if name in copied:
+            part = room[places[name] : places[name] + array.nbytes]
+            array = part.view(array.dtype).reshape(array.shape)
+        known = result[name]
+        result[name] = _SHARED.add(array) if known is None else known
+    return {name: array for name, array in result.items() if array is not None}
+
+
+class _Shared:
+    """Large arrays of the process that `owned` returned, found by their contents."""
+
+    def __init__(self) -> None:
+        # size and some of the bytes → places: the array that holds the memory, and the offset in it
+        self._known: dict[tuple[int, bytes], list[tuple[weakref.ref[NDArray[Any]], int]]] = {}
+
+    def find(self, array: NDArray[Any]) -> NDArray[Any] | None:
+        """A known array of the same contents, as an array of this type and shape."""
+        if array.nbytes < _LARGE:
+            return None
+        data = _bytes_of(array)
+        for place, offset in self._known.get(_key(data), ()):
+            memory = place()
+            if memory is not None:
+                part = memory.view(np.uint8)[offset : offset + len(data)]
+                if _equal(part, data):
+                    return part.view(array.dtype).reshape(array.shape)
+        return None
+
+    def add(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Remember a sealed array as long as its memory is in use; return it."""
+        if array.nbytes >= _LARGE:
+            memory = _holder(array)
+            key = _key(_bytes_of(array))
+            living = [each for each in self._known.get(key, ()) if each[0]() is not None]
+            offset = array.ctypes.data - memory.ctypes.data
+            self._known[key] = [*living, (weakref.ref(memory), offset)]
+        return array
+
+
+_SHARED = _Shared()
+
+
+def _holder(array: NDArray[Any]) -> NDArray[Any]:
+    """The array whose memory an array is a view of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _key(data: _Bytes) -> tuple[int, bytes]:
+    return len(data), data[:: max(1, len(data) // 256)].tobytes()
+
+
+def _equal(a: _Bytes, b: _Bytes) -> bool:
+    """Whether two arrays of one size have equal bytes."""
+    starts = range(0, len(a), _LARGE)
+    return all(np.array_equal(a[at : at + _LARGE], b[at : at + _LARGE]) for at in starts)
 
 
 def _may_lend(array: NDArray[Any]) -> bool:
@@ -230,8 +298,12 @@ def _places(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, int], int]:
 
 
 def _pieces(array: NDArray[Any]) -> list[tuple[int, _Bytes]]:
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    data = _bytes_of(array)
     return [(at, data[at : at + _PIECE]) for at in range(0, len(data), _PIECE)]
+
+
+def _bytes_of(array: NDArray[Any]) -> _Bytes:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _copy(piece: tuple[_Bytes, _Bytes]) -> None:

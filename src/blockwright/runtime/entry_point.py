@@ -17,6 +17,7 @@ from blockwright.runtime.memory_use import peak_bytes
 from blockwright.runtime.profile import Profile
 from blockwright.runtime.results import flatten, unflatten
 from blockwright.runtime.roofline import Roofline
+from blockwright.runtime.state import State, StatefulFunction
 from blockwright.support import ArgumentError, OptionError
 from blockwright.support.uncopied import Uncopied
 
@@ -34,28 +35,28 @@ class EntryPoint(Uncopied):
     with the same values for arguments that are not tensors.
     A parameter that the function updates in place (`signature.parameters[i].written`) is written
     where the caller keeps it. A result that is such a parameter is the argument itself.
+    The state of the executable (`signature.state`) is not an argument; a result that is a variable
+    of the state is a copy, which later calls do not change.
 
     Attributes:
         signature: parameters, results and ranges of sizes.
         metadata: the description of the whole library.
     """
 
-    def __init__(self, library: Library, metadata: Metadata, signature: ExportedFunction) -> None:
+    def __init__(
+        self,
+        library: Library,
+        metadata: Metadata,
+        signature: ExportedFunction,
+        state: State | None = None,
+    ) -> None:
+        """Arguments: `state` are the variables that `signature.state` refers to."""
         self.metadata = metadata
         self.signature = signature
         self._library = library
+        self._state = State() if state is None else state
         parameters, results = signature.parameters, signature.results
-        self._function = NativeFunction(
-            library.function(signature.name),
-            signature.name,
-            [p.name for p in parameters],
-            [position for position, p in enumerate(parameters) if p.written],
-            [r.name for r in results if not r.is_object],
-            library,
-            signature.framework,
-            updates=any(p.written for p in parameters),
-            objects=[k for k, p in enumerate(parameters) if p.is_object],
-        )
+        self._function = self._with_state(library.function(signature.name), library)
         self._run = self._function.call
         self._count = len(parameters)
         self._orders = MemoryOrders(parameters, results)
@@ -66,6 +67,31 @@ class EntryPoint(Uncopied):
         inputs = signature.inputs_tree
         self._inputs = None if inputs is None else msgspec.convert(inputs, InputTree)
         self._direct = self._usual and self._simple and self._inputs is None
+
+    def _with_state(
+        self, code: Callable[..., Any], library: Library, results: bool = True
+    ) -> NativeFunction | StatefulFunction:
+        """The function that passes the state to code of this signature.
+
+        Arguments: `results` is whether the code takes memory for the results.
+        """
+        signature = self.signature
+        taken = (*signature.parameters, *signature.state)
+        function = NativeFunction(
+            code,
+            signature.name,
+            [p.state or p.name for p in taken],
+            [position for position, p in enumerate(taken) if p.written],
+            [r.name for r in signature.results if not r.is_object] if results else (),
+            library,
+            signature.framework,
+            updates=any(p.written for p in taken),
+            objects=[k for k, p in enumerate(taken) if p.is_object],
+        )
+        if not signature.state:
+            return function
+        names = [p.state for p in signature.state]
+        return StatefulFunction(function, len(signature.parameters), self._state, names)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.signature.describe()}>"

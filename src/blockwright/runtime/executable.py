@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
+from numpy.typing import NDArray
 
 from blockwright.runtime.artefact import (
     ExportedFunction,
@@ -20,6 +21,7 @@ from blockwright.runtime.memory_plan import MemoryPlan
 from blockwright.runtime.profile import Profile
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.shared_libraries import SharedLibrary, open_libraries
+from blockwright.runtime.state import State, initial_values
 from blockwright.support import ArgumentError
 from blockwright.support.uncopied import Uncopied
 
@@ -34,14 +36,28 @@ class Executable(Uncopied):
 
     Attributes:
         metadata: the description of the library; of several targets, of the code that runs.
+        state: the arrays that functions update and that outlive calls, by name (see `State`); all
+            functions share them. Empty for most models.
     """
 
-    def __init__(self, library: Library, metadata: Metadata) -> None:
+    def __init__(
+        self,
+        library: Library,
+        metadata: Metadata,
+        initial: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        """Arguments: `initial` are values of the state by name; zeros for others."""
         self.metadata = metadata
         self._library = library
         self._functions = {f.name: f for f in metadata.functions}
+        framework = next((f.framework for f in metadata.functions if f.state), "")
+        self._bind(State(metadata.state, initial or {}, framework))
+
+    def _bind(self, state: State) -> None:
+        """Use a state in all calls."""
+        self.state = state
         self._entries: dict[str, EntryPoint] = {}
-        self._main = self[metadata.main] if metadata.main else None
+        self._main = self[self.metadata.main] if self.metadata.main else None
         # The fast path of `__call__`: positional arrays that need no preparation.
         self._direct, self._count = (None, 0) if self._main is None else self._main.direct
 
@@ -68,7 +84,22 @@ class Executable(Uncopied):
         return self._entries[name]
 
     def _entry_point(self, signature: ExportedFunction) -> EntryPoint:
-        return EntryPoint(self._library, self.metadata, signature)
+        return EntryPoint(self._library, self.metadata, signature, self.state)
+
+    def reset_state(self) -> None:
+        """Set the state to its initial values. Raises: StateError (BW850) while a call uses it."""
+        self.state.reset()
+
+    def copy(self) -> Self:
+        """An executable with the same code and weights, and a state of its own.
+
+        It starts with the present values; `reset_state` sets the initial ones. Raises: StateError
+        (BW850) while a call uses the state.
+        """
+        result = object.__new__(type(self))
+        result.__dict__.update(self.__dict__)
+        result._bind(self.state.copy())
+        return result
 
     @property
     def main(self) -> EntryPoint:
@@ -146,4 +177,5 @@ def load(
         shared = msgspec.convert(metadata.extra["libraries"], list[SharedLibrary])
         open_libraries(shared, libraries)
     artefact = load_artefact(path, target=target)
-    return Executable(artefact.library, artefact.metadata)
+    initial = initial_values(artefact.library, artefact.metadata.state)
+    return Executable(artefact.library, artefact.metadata, initial)

@@ -36,15 +36,18 @@ if TYPE_CHECKING:
 class Library(Uncopied):
     """A loaded library.
 
-    Attributes: its `path`; `module`, the FFI's module object; `suffix`, which the names of its
-    functions end in where it holds code for several targets.
+    Attributes: its `path`, its `name` for the dynamic linker; `module`, the FFI's module object;
+    `suffix`, which the names of its functions end in where it holds code for several targets.
     """
 
     # Slots are cleared in this order: the module must go before its memory is reclaimed.
-    __slots__ = ("module", "path", "suffix", "watched")
+    __slots__ = ("module", "name", "path", "suffix", "watched")
 
-    def __init__(self, path: Path, module: Any, watched: ReleaseOnDrop, suffix: str = "") -> None:
-        self.path, self.module, self.watched, self.suffix = path, module, watched, suffix
+    def __init__(
+        self, path: Path, name: str, module: Any, watched: ReleaseOnDrop, suffix: str = ""
+    ) -> None:
+        self.path, self.name, self.suffix = path, name, suffix
+        self.module, self.watched = module, watched
 
     def __contains__(self, name: str) -> bool:
         return bool(self.module.implements_function(name + self.suffix))
@@ -115,7 +118,7 @@ def _loaded(path: Path, constants: Constants | None, suffix: str = "") -> Librar
     name = _fresh_name(file)
     module = _open(name)
     threads.apply_pending()
-    return Library(file, module, watch(module, name, constants), suffix)
+    return Library(file, name, module, watch(module, name, constants), suffix)
 
 
 def _fresh_name(file: Path) -> str:

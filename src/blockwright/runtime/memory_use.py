@@ -23,7 +23,7 @@ def peak_bytes(library: Library, call: Callable[[], Any]) -> int:
 
     Raises: ArtefactError (BW807) if the library cannot count.
     """
-    loaded = ctypes.CDLL(str(library.path))
+    loaded = ctypes.CDLL(library.name)
     if not hasattr(loaded, WATCH):
         raise ArtefactError(
             "the artefact was saved by a version whose code does not count its memory",

@@ -16,7 +16,7 @@ FAMILIES: dict[str, str] = {
     "5": "importers",
     "6": "lowering and build",
     "7": "calls and execution",
-    "8": "artefacts",
+    "8": "artefacts and state",
     "9": "options",
 }
 """Family name by the first digit of a code."""
@@ -334,6 +334,8 @@ CODES: dict[str, str] = {
     "BW835": "Memory of a call with sizes known only at run time that have no limit.",
     "BW845": "Targets whose code cannot be in one library.",
     "BW846": "Artefact without code for the named target.",
+    "BW850": "State of an executable is in use by another call.",
+    "BW851": "No such variable of the state, or a value that does not fit it.",
     # ------------------------------------------------------------------------------------ options
     "BW900": "Invalid option (no more specific code).",
     "BW901": "Unknown effort level.",

@@ -142,6 +142,12 @@ class ArtefactError(BlockwrightError):
     default_code = "BW800"
 
 
+class StateError(BlockwrightError):
+    """The state of an executable is in use, or a value does not fit a variable of it."""
+
+    default_code = "BW850"
+
+
 class OptionError(BlockwrightError, ValueError):
     """A command-line or API option has an invalid value."""
 

@@ -42,13 +42,14 @@ def write_artefact(
     bytes. Raises: BuildError from the linker; ArtefactError (BW805) when writing fails.
     """
     description = msgspec.json.encode(metadata)
-    note = Note(NOTE_OWNER, NOTE_KIND, Header(FORMAT_VERSION).pack())
+    version = FORMAT_VERSION if metadata.state else 1  # the first that can read the file
+    note = Note(NOTE_OWNER, NOTE_KIND, Header(version).pack())
     segments = [DataSegment(METADATA_SYMBOL, description, 8), *weights]
     options = msgspec.structs.replace(options, notes=[*options.notes, note])
     image = link(objects, options, segments, parts=parts)
     offset, size = image.symbols[METADATA_SYMBOL]
     total = image.size + Trailer.SIZE
-    image.patch(image.notes[NOTE_OWNER], Header(FORMAT_VERSION, total, offset, size).pack())
+    image.patch(image.notes[NOTE_OWNER], Header(version, total, offset, size).pack())
     target = Path(os.path.realpath(path))  # write through a symbolic link instead of replacing it
     temporary: str | None = None
     try:

@@ -25,11 +25,13 @@ from blockwright.frontend.torch.decompose import with_known_operators
 from blockwright.frontend.torch.guards import checked_guards, common_factors
 from blockwright.frontend.torch.input_updates import InputUpdates
 from blockwright.frontend.torch.memory_format import counted, memory_order
-from blockwright.frontend.torch.mutation import functional, refuse_changed_buffers
+from blockwright.frontend.torch.mutation import functional, weights
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
+from blockwright.frontend.torch.state import StateTable, updates
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.graph import GraphBuilder, constant
+from blockwright.ir.attributes import STATE
 from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.refused import require_data
 from blockwright.runtime.results import remember_class
@@ -66,9 +68,10 @@ class Importer:
     def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
         self.call = program.call_spec, program.module_call_graph
         self.exported = program
-        program = with_known_operators(functional(program), KNOWN)
-        refuse_changed_buffers(program)
-        self.program = program
+        self.program = program = with_known_operators(functional(program), KNOWN)
+        self.changes = updates(program)
+        self.weights = weights(program)
+        self.paths = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
         self.dynamic_names = dynamic_names(program, dynamic_shapes)
         self._begin({})
 
@@ -81,6 +84,7 @@ class Importer:
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
         self.input_leaves: list[int | _Constant] = []
+        self.state_params: dict[str, str] = {}
         self.updates = InputUpdates(self.builder)
 
     def _bounds(self) -> dict[str, Any]:
@@ -92,12 +96,14 @@ class Importer:
             self.symbols.dim(size)
         return self.symbols.bounds(sizes)
 
-    def run(self) -> ir.IRModule:
-        """Import the program; raises ImporterError listing every problem.
+    def run(self, table: StateTable) -> ir.IRModule:
+        """Import the program, whose buffers in `table` are state; raises ImporterError listing
+        every problem.
 
         Shapes that do not match for all sizes may match for those that the guards allow. The import
         is then repeated with each size written as a multiple of its common factor.
         """
+        self._find_state(table)
         try:
             return self._import()
         except ImporterError as error:
@@ -131,9 +137,8 @@ class Importer:
         return shapes
 
     def _import(self) -> ir.IRModule:
-        bound = self._weights()
-        for node in self._inputs():
-            self.values[node.name] = self._placeholder(node, bound)
+        for node in sorted(self._inputs(), key=lambda node: node.name in self.state):
+            self.values[node.name] = self._placeholder(node)  # state is last
         self._check_sizes()
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
@@ -146,26 +151,31 @@ class Importer:
                 return self._finish(node)
         raise ImporterError("the exported program has no output", code="BW505")
 
-    def _weights(self) -> dict[str, Any]:
-        """Placeholder name → tensor for parameters, buffers and lifted constants."""
-        program, signature = self.program, self.program.graph_signature
-        out: dict[str, Any] = {}
-        groups = (
-            signature.inputs_to_parameters,
-            signature.inputs_to_buffers,
-            getattr(signature, "inputs_to_lifted_tensor_constants", {}),
-        )
-        for group in groups:
-            for placeholder, path in group.items():
-                result = program.state_dict.get(path)
-                out[placeholder] = program.constants[path] if result is None else result
-                self.values[f"{placeholder}.path"] = path
-        return out
+    def add_state(self, table: StateTable, model: str) -> None:
+        """Add the buffers that the program changes to a table."""
+        for _, changed in self.changes:
+            if changed in self.weights:
+                table.add(self.paths[changed], self.weights[changed], model)
 
-    def _placeholder(self, node: Any, bound: dict[str, Any]) -> Any:
-        if node.name in bound:
-            path = self.values[f"{node.name}.path"]
-            return constant(to_numpy(bound[node.name], path), path)
+    def _find_state(self, table: StateTable) -> None:
+        """Find the placeholders that are state, and that the program uses."""
+        changed = {update.input for update in self.changes}
+        self.state: dict[str, str] = {}
+        for node in self._inputs():
+            if node.name in self.weights and (node.users or node.name in changed):
+                name = table.name_of(self.paths[node.name], self.weights[node.name])
+                if name is not None:
+                    self.state[node.name] = name
+
+    def _placeholder(self, node: Any) -> Any:
+        if node.name in self.state:
+            param = self.builder.param(node.name, self.info_of(node.meta["val"]))
+            self.updates.parameter(node.name, param, ())
+            self.state_params[param.name] = self.state[node.name]
+            return param
+        if node.name in self.weights:
+            path = self.paths[node.name]
+            return constant(to_numpy(self.weights[node.name], path), path)
         value = node.meta.get("val")
         if isinstance(value, (int, float, bool, str)) or value is None:
             self.input_leaves.append(_Constant(repr(value)))
@@ -259,14 +269,13 @@ class Importer:
 
     def _finish(self, node: Any) -> ir.IRModule:
         nodes = _flat(node.args[0])
-        changed = self.program.graph_signature.user_inputs_to_mutate
         for value in {v.name: v for v in nodes if type(v).__name__ == "Node"}:
             kept = self.values[value]
             if isinstance(kept, ir.GraphExpr):
-                self.values[value] = self.updates.keep(kept, changed.values())
-        for name, placeholder in changed.items():  # the first outputs are new values of inputs
+                self.values[value] = self.updates.keep(kept, (u.input for u in self.changes))
+        for name, placeholder in self.changes:
             self.values[name] = self.updates.write(placeholder, self.values[name])
-        nodes = nodes[len(changed) :]
+        nodes = nodes[len(self.changes) :]
         results = [self._result(v) for v in nodes]
         kept = [_as_tensor(r) for r in results if r is not None]
         for result in kept:
@@ -281,6 +290,8 @@ class Importer:
             for r, order in zip(kept, orders, strict=True)
         ]
         single = len(kept) == 1
+        if self.state:
+            self.builder.attrs[STATE] = self.state_params
         function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
         tree = self._output_tree(results)
         attrs: dict[str, Any] = {"outputs_tree": tree, "framework": "torch"}
@@ -291,6 +302,9 @@ class Importer:
             attrs["input_orders"] = self.input_orders
         if any(orders):
             attrs["output_orders"] = orders
+        if self.state:
+            tensors = {name: self.weights[node] for node, name in self.state.items()}
+            attrs[STATE] = {name: to_numpy(tensor, name) for name, tensor in tensors.items()}
         return ir.IRModule({"main": function, **self.updates.programs}, attrs)
 
     def _result(self, value: Any) -> Any:
@@ -414,4 +428,14 @@ def from_exported_program(program: Any, dynamic_shapes: Any = None) -> ir.IRModu
     Raises:
         ImporterError: BW501 lists all uncovered operators; BW503–BW506 name the unsupported part.
     """
-    return Importer(program, dynamic_shapes).run()
+    return from_exported_programs({"main": (program, dynamic_shapes)})["main"]
+
+
+def from_exported_programs(programs: Mapping[str, tuple[Any, Any]]) -> dict[str, ir.IRModule]:
+    """Import exported programs, each with its dynamic shapes, which share the buffers that one of
+    them changes; see `from_exported_program`."""
+    importers = {name: Importer(*given) for name, given in programs.items()}
+    table = StateTable()
+    for name, importer in importers.items():
+        importer.add_state(table, name)
+    return {name: importer.run(table) for name, importer in importers.items()}

@@ -7,12 +7,13 @@ in functional form.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from blockwright.frontend.torch.decompose import decompositions, rewritten
 from blockwright.frontend.torch.names import origin
+from blockwright.frontend.torch.shared_buffers import with_shared_buffers
 from blockwright.support import ImporterError
 
 # Composite operators whose results never alias their arguments. Other composites may return an
@@ -40,6 +41,9 @@ def functional(program: Any) -> Any:
     if all(_harmless(node) for node in program.graph.nodes):
         return program
     _refuse_repeated(program)
+    changed = _changed_inputs(program)
+    _refuse_changed_constants(program, changed)
+    program = with_shared_buffers(program, weights(program), lambda node: node.name in changed)
     composites = {
         node.target
         for node in program.graph.nodes
@@ -67,6 +71,50 @@ def _refuse_repeated(program: Any) -> None:
             )
 
 
+def weights(program: Any) -> dict[str, Any]:
+    """Placeholder name → tensor for parameters, buffers and lifted constants."""
+    signature = program.graph_signature
+    result: dict[str, Any] = {}
+    for group in (
+        signature.inputs_to_parameters,
+        signature.inputs_to_buffers,
+        signature.inputs_to_lifted_tensor_constants,
+    ):
+        for placeholder, path in group.items():
+            held = program.state_dict.get(path)
+            result[placeholder] = program.constants[path] if held is None else held
+    return result
+
+
+def _changed_inputs(program: Any) -> dict[str, list[Any]]:
+    """Placeholders whose tensors operators write, directly or through views → those operators."""
+    result: dict[str, list[Any]] = {}
+    for node in program.graph.nodes:
+        for value in _written(node):
+            for source in _seen_through(value):
+                if source.op == "placeholder":
+                    result.setdefault(source.name, []).append(node)
+    return result
+
+
+def _refuse_changed_constants(program: Any, changed: Mapping[str, list[Any]]) -> None:
+    """Raise ImporterError BW512 if a model changes a tensor that is not a buffer."""
+    signature = program.graph_signature
+    for kind, group in (
+        ("parameter", signature.inputs_to_parameters),
+        ("attribute", signature.inputs_to_lifted_tensor_constants),
+    ):
+        for placeholder, path in group.items():
+            if placeholder in changed:
+                raise ImporterError(
+                    f"the model changes its {kind} {path} in place",
+                    code="BW512",
+                    help="make it a buffer, with register_buffer: buffers are state of the "
+                    "compiled model",
+                    notes=tuple(dict.fromkeys(map(origin, changed[placeholder]))),
+                )
+
+
 def _written(node: Any) -> list[Any]:
     """The nodes whose values an operator changes in place."""
     schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
@@ -80,16 +128,21 @@ def _written(node: Any) -> list[Any]:
 
 def _repeats(node: Any) -> bool:
     """Whether a value is, or is a view of, a tensor with an axis of stride 0."""
-    seen, stack = {node}, [node]
-    while stack:
-        value = stack.pop()
-        if any(isinstance(stride, int) and stride == 0 for stride in _strides(value)):
-            return True
+    return any(
+        isinstance(stride, int) and stride == 0
+        for value in _seen_through(node)
+        for stride in _strides(value)
+    )
+
+
+def _seen_through(node: Any) -> list[Any]:
+    """A value, and all values that it is a view of."""
+    result = [node]
+    for value in result:
         for source in value.all_input_nodes if value.op == "call_function" else ():
-            if source not in seen and _is_view(value, source):
-                seen.add(source)
-                stack.append(source)
-    return False
+            if source not in result and _is_view(value, source):
+                result.append(source)
+    return result
 
 
 def _strides(node: Any) -> tuple[Any, ...]:
@@ -152,21 +205,6 @@ def _is_identity(node: Any) -> bool:
     if name != "aten.type_as.default":
         return False
     return node.args[0].meta["val"].dtype == node.meta["val"].dtype
-
-
-def refuse_changed_buffers(program: Any) -> None:
-    """Raise ImporterError BW512 if a model changes a buffer, which is a constant when compiled."""
-    changed = program.graph_signature.buffers_to_mutate
-    if changed:
-        names = dict.fromkeys(changed.values())
-        lines = [origin(node) for node in program.graph.nodes if node.name in changed]
-        raise ImporterError(
-            f"the model changes its buffer {', '.join(names)} in place",
-            code="BW512",
-            help="pass the buffer to forward as an argument, which the compiled model changes in "
-            "place, or return the new value as a result",
-            notes=tuple(dict.fromkeys(lines)),
-        )
 
 
 def _alias(value: Any) -> Any:
