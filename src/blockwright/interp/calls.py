@@ -13,6 +13,7 @@ from blockwright.interp.atomic import AtomicCompiler
 from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, RunState, Site, pick
 from blockwright.interp.memory import Array, MemoryBlock, Pointer, TypedView
 from blockwright.interp.numeric import is_array
+from blockwright.interp.objects import OBJECT_OPERATIONS, compile_object
 from blockwright.interp.privatization import Privates
 from blockwright.ir import (
     Buffer,
@@ -72,6 +73,8 @@ class CallCompiler(AtomicCompiler):
             "as_index": self._as_index,
             "assume": self._assume,
         }  # fmt: skip
+        if expr.op in OBJECT_OPERATIONS:
+            return compile_object(self, expr)
         method = self.atomic if is_atomic(expr) else methods.get(expr.op)
         if method is not None:
             return method(expr)
@@ -152,7 +155,8 @@ class CallCompiler(AtomicCompiler):
 
         return check
 
-    def _argument(self, expr: Expr) -> Fn:
+    def argument(self, expr: Expr) -> Fn:
+        """An argument of a call: handles are pointers or slots."""
         if expr.dtype.is_handle and not isinstance(expr, StringImm):
             return self.pointer(expr)
         if expr.dtype.is_int and self.is_index(expr):
@@ -167,7 +171,7 @@ class CallCompiler(AtomicCompiler):
         return expr.args[0].value
 
     def _call_global(self, expr: Call) -> Fn:
-        name, args = self._name_of(expr), [self._argument(a) for a in expr.args[1:]]
+        name, args = self._name_of(expr), [self.argument(a) for a in expr.args[1:]]
         run = self.call_global
 
         site = self.site(expr)
@@ -182,7 +186,7 @@ class CallCompiler(AtomicCompiler):
     def _call_packed(self, expr: Call) -> Fn:
         name, args, site = (
             self._name_of(expr),
-            [self._argument(a) for a in expr.args[1:]],
+            [self.argument(a) for a in expr.args[1:]],
             self.site(expr),
         )
 
@@ -257,7 +261,7 @@ class CallCompiler(AtomicCompiler):
         return tensor
 
     def _print(self, expr: Call) -> Fn:
-        args = [self._argument(a) for a in expr.args]
+        args = [self.argument(a) for a in expr.args]
 
         def show(env: Env) -> int:
             values = [a(env) for a in args]

@@ -93,10 +93,15 @@ class Limit:
             )
 
 
+def _no_entry(state: RunState, name: str, args: list[Any], depth: int) -> Any:
+    raise InterpretError(f"a kernel cannot call {name!r}", code="BW757")
+
+
 class RunState:
     """State of one run: options, open parallel loops, constants and callable Python functions.
 
     Attributes:
+        call_entry: calls a program with Python values and a number of active calls.
         team: the threads of the running block, inside a kernel.
         moment: a time later than every action of threads in earlier kernels.
     """
@@ -111,8 +116,10 @@ class RunState:
         packed: dict[str, Callable[..., Any]],
         report: Report | None = None,
         limit: Limit | None = None,
+        call_entry: Callable[[RunState, str, list[Any], int], Any] | None = None,
     ) -> None:
         self.module = module
+        self.call_entry: Callable[[RunState, str, list[Any], int], Any] = call_entry or _no_entry
         self.vectorize = vectorize
         self.races = races
         self.packed = packed

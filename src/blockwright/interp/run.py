@@ -11,9 +11,11 @@ import numpy as np
 from blockwright.analysis import alignments, define_empty_reductions
 from blockwright.analysis.sizes import linear_in
 from blockwright.interp import numeric
+from blockwright.interp.borrowed_array import BorrowedArray
 from blockwright.interp.gpu.kernels import launches, with_axis_loops
 from blockwright.interp.lanes import Env, Fn, Limit, Return, RunState
-from blockwright.interp.memory import MemoryBlock, Pointer
+from blockwright.interp.memory import Pointer
+from blockwright.interp.objects import Slot
 from blockwright.interp.privatization import private_buffers
 from blockwright.interp.report import Report
 from blockwright.interp.stmt import StmtCompiler
@@ -27,7 +29,14 @@ from blockwright.ir import (
     height,
     value_variables,
 )
-from blockwright.ir.attributes import LATE_RESULTS, LOWER_BOUND, NOALIAS, UPPER_BOUND
+from blockwright.ir.attributes import (
+    CALL_DEPTH,
+    LATE_RESULTS,
+    LOWER_BOUND,
+    NOALIAS,
+    OBJECT_RESULTS,
+    UPPER_BOUND,
+)
 from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
 from blockwright.support.kinds import number_text
@@ -201,54 +210,24 @@ def interpret(
         packed={**_packed, **(packed or {})},
         report=report,
         limit=limit,
+        call_entry=call_entry,
     )
     written = written_buffers(func, module)
     arrays, values = _match_arguments(compiled, args, scalars, written)
     fresh = _output_buffers(func, outputs)
-    _bind_symbols(compiled, arrays, values)
+    pairs = list(zip(compiled.buffers, arrays, strict=True))
+    _bind_symbols(compiled, pairs, values)
     env = compiled.environment(state, values)
-    _check_shapes(compiled, arrays, env)
+    _check_shapes(compiled, pairs, env)
     if _overlapping(func, arrays, written):
         state.vectorize = False  # lanes require distinct memory
     loaned = [
-        _BorrowedArray(b, a, b in fresh, b in written)
+        BorrowedArray(b, a, b in fresh, b in written)
         for b, a in zip(compiled.buffers, arrays, strict=True)
     ]
     compiled.run(env, [loan.pointer for loan in loaned])
     for loan in loaned:
         loan.copy_back()
-
-
-class _BorrowedArray:
-    """A caller's array as storage; a non-contiguous array is copied, and copied back."""
-
-    def __init__(self, buffer: Buffer, array: Array, fresh: bool, written: bool) -> None:
-        self.array = array
-        self.copy: Array | None = None
-        flat = _flat(buffer, array)
-        if flat is None:
-            self.copy = np.ascontiguousarray(array)
-            flat = self.copy.reshape(-1)
-        self.written = written
-        shadow = np.zeros(flat.nbytes, np.uint8) if fresh else None
-        storage = MemoryBlock(flat.view(np.uint8), shadow, array.itemsize, 0, False)
-        self.pointer = Pointer(storage, 0)
-
-    def copy_back(self) -> None:
-        if self.copy is not None and self.written:
-            self.array[...] = self.copy
-
-
-def _flat(buffer: Buffer, array: Array) -> Array | None:
-    """The memory of an array as one dimension; None if the program cannot address it in place."""
-    if array.flags.c_contiguous:
-        return array.reshape(-1)
-    if not buffer.strides or any(s < 0 or s % array.itemsize for s in array.strides):
-        return None
-    reach = 1 + sum(
-        (n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True)
-    )
-    return np.lib.stride_tricks.as_strided(array, (reach,), (array.itemsize,))
 
 
 def _match_arguments(
@@ -285,6 +264,8 @@ _NUMBERS: tuple[type, ...] = (int, float, np.generic)
 def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
     if var.name in func.attrs.get(LATE_RESULTS, {}) and isinstance(value, list):
         return cast("list[Any]", value)
+    if var.dtype.is_handle:
+        return value if isinstance(value, Slot) else Slot(value)
     if not isinstance(value, _NUMBERS):
         raise InterpretError(
             f"{func.name}: scalar {var.name} must be a number, not {type(value).__name__}",
@@ -340,20 +321,20 @@ def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
 
 
 def _bind_symbols(
-    compiled: CompiledFunction, arrays: Sequence[Array], values: dict[Var, Any]
+    compiled: CompiledFunction, pairs: Sequence[tuple[Buffer, Array]], values: dict[Var, Any]
 ) -> None:
     """Bind the variables of plain dimensions and strides; the first occurrence wins."""
     func = compiled.func
     low: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
     high: dict[str, int] = func.attrs.get(UPPER_BOUND, {})
-    for buffer, array in zip(compiled.buffers, arrays, strict=True):
+    for buffer, array in pairs:
         for extent, actual in zip(buffer.shape, array.shape, strict=False):
             if isinstance(extent, Var):
                 values.setdefault(extent, actual)
         for stride, step in zip(buffer.strides, array.strides, strict=False):
             if isinstance(stride, Var):
                 values.setdefault(stride, step // array.itemsize)
-    _solve_symbols(compiled, arrays, values)
+    _solve_symbols(pairs, values)
     for var in (*compiled.scalars, *compiled.symbols):
         if var not in values:
             raise InterpretError(
@@ -375,11 +356,9 @@ def _bind_symbols(
             )
 
 
-def _solve_symbols(
-    compiled: CompiledFunction, arrays: Sequence[Array], values: dict[Var, Any]
-) -> None:
+def _solve_symbols(pairs: Sequence[tuple[Buffer, Array]], values: dict[Var, Any]) -> None:
     """Solve dimensions such as `2 * n + 1` for unbound variables; `_check_shapes` verifies them."""
-    for buffer, array in zip(compiled.buffers, arrays, strict=True):
+    for buffer, array in pairs:
         for extent, actual in zip(buffer.shape, array.shape, strict=False):
             unknown = [var for var in collect(extent, Var) if var not in values]
             linear = linear_in(extent, unknown[0]) if len(unknown) == 1 else None
@@ -387,9 +366,13 @@ def _solve_symbols(
                 values[unknown[0]] = (actual - linear[1]) // linear[0]
 
 
-def _check_shapes(compiled: CompiledFunction, arrays: Sequence[Array], env: Env) -> None:
+def _check_shapes(
+    compiled: CompiledFunction, pairs: Sequence[tuple[Buffer, Array]], env: Env
+) -> None:
     """Check that every dimension agrees with its expression."""
-    for buffer, array, shape in zip(compiled.buffers, arrays, compiled.shapes, strict=True):
+    shapes = dict(zip(compiled.buffers, compiled.shapes, strict=True))
+    for buffer, array in pairs:
+        shape = shapes[buffer]
         expected = tuple(fn(env) for fn in shape)
         if expected != array.shape[: buffer.ndim]:
             symbolic = any(isinstance(n, Var) for n in buffer.shape)
@@ -463,3 +446,35 @@ def call_global(state: RunState, name: str, args: list[Any]) -> None:
         v: int(a) if v.dtype.is_int else a for v, a in zip(formals, args[count:], strict=True)
     }
     compiled.run(compiled.environment(state, values), args[:count])
+
+
+def call_entry(state: RunState, name: str, args: list[Any], depth: int) -> Any:
+    """Call a host program with Python values, and return its results: one, or a tuple."""
+    assert state.module is not None
+    func: PrimFunc = state.module[name]
+    compiled, slots = program_of(func), func.attrs.get(OBJECT_RESULTS, {})
+    mapped, outputs = dict(func.buffer_map), set(func.outputs)
+    results: dict[Any, Any] = {v: Slot() for v in func.params if v.name in slots}
+    values: dict[Var, Any] = dict(results)
+    given = iter(args)
+    pairs: list[tuple[Buffer, Array]] = []
+    for param in func.params:
+        if param.name == func.attrs.get(CALL_DEPTH):
+            values[param] = depth
+        elif param in mapped and mapped[param] not in outputs:
+            pairs.append((mapped[param], _array(func, mapped[param], next(given), written=False)))
+        elif param not in mapped and param not in results:
+            values[param] = _scalar(func, param, next(given))
+    _bind_symbols(compiled, pairs, values)
+    env = compiled.environment(state, values)
+    _check_shapes(compiled, pairs, env)
+    loans = {b: BorrowedArray(b, a, fresh=False, written=False) for b, a in pairs}
+    for buffer, shape in zip(compiled.buffers, compiled.shapes, strict=True):
+        if buffer in outputs:
+            array = np.empty(tuple(n(env) for n in shape), buffer.dtype.numpy())
+            loans[buffer] = BorrowedArray(buffer, array, fresh=True, written=True)
+    compiled.run(env, [loans[b].pointer for b in compiled.buffers])
+    found = [loans[b].array for b in func.outputs]
+    for var, slot in sorted(results.items(), key=lambda item: slots[item[0].name]):
+        found.insert(slots[var.name], slot.value)
+    return found[0] if len(found) == 1 else tuple(found)

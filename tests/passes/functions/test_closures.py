@@ -26,12 +26,17 @@ def parsed(text: str) -> ir.IRModule:
 
 
 def both(text: str, *calls: tuple[Any, ...]) -> bw.CompiledModel:
-    """Compile a module, and compare calls with the interpreter."""
+    """Compile a module; compare calls, also of the interpreted host program, with the
+    interpreter."""
     module = parsed(text)
     exe = bw.compile(module)
     for call in calls:
-        for found, wanted in zip(flat(exe(*call)), flat(bw.interpret(module, *call)), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        wanted = flat(bw.interpret(module, *call))
+        host = [np.empty_like(w) for w in wanted]
+        bw.interpret(exe.lowered, *call, *host)
+        for found in (flat(exe(*call)), host):
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6)
     return exe
 
 
