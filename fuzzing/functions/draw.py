@@ -6,12 +6,12 @@ import re
 
 import msgspec
 
-from fuzzing.functions import structures
+from fuzzing.functions import closures, structures
 from fuzzing.functions.scope import Outer
 from fuzzing.graphs.draw import parameters_of, with_calls
 from fuzzing.graphs.program import CALLEES, Graph
 
-__all__ = ["Module", "draw", "structures"]  # the latter registers its structures
+__all__ = ["Module", "closures", "draw", "structures"]  # these modules register structures
 
 APPLY = """    @R.function(private=True)
     def apply(f: R.Callable, x: R.Tensor):

@@ -30,7 +30,7 @@ def branch(d: Scope) -> None:
     kind = d.pick()
     if condition is None or kind is None:
         return
-    test = d.bind((), "bool", *_flag(d, condition))
+    test = d.bind((), "bool", *bool_of(d, condition))
     if test is None:
         return
     name = d.name()
@@ -46,7 +46,7 @@ def branch(d: Scope) -> None:
         d.add(Value(name, kind.dims, kind.dtype))
 
 
-def _flag(d: Scope, condition: Value) -> tuple[str, Any]:
+def bool_of(d: Scope, condition: Value) -> tuple[str, Any]:
     """One bool from all elements of a tensor."""
     op = d.chance.choice(("any", "all"))
 
@@ -219,76 +219,6 @@ def _bind_results(
             f"{whole}[{number}]",
             lambda r, number=number: r[whole][number],
         )
-
-
-# ----------------------------------------------------------------------------------------- closures
-@structure
-def closure(d: Scope) -> None:
-    """A nested function that uses values and symbols around it, called directly or as a value."""
-    value = d.pick(lambda v: bool(v.dims) and is_plain(v))
-    if value is None:
-        return
-    name, param_name = f"g{d.name()[1:]}", d.name()
-    names: dict[str, str] = {}
-    dims = list(value.dims)
-    run = child(d.run)
-    if d.chance.random() < 0.5:  # a symbol of its own
-        axis = d.chance.randrange(len(dims))
-        symbol = d.symbol(param_name, d.run.size(dims[axis]))
-        names[symbol] = dims[axis]
-        run.sizes[symbol] = d.run.size(dims[axis])
-        dims[axis] = symbol
-    param = Value(param_name, tuple(dims), value.dtype)
-    run.values[param.name] = d.run[value.name]
-    inner = Inner(d, run, [param, *d.values])
-    inner.steps(d.chance.randint(1, 3), 0.1)
-    own = [v for v in inner.values if v not in d.values] or [param]
-    fits = [v for v in own if not _symbols_of(v) - set(names) - _visible(d)]
-    result = d.chance.choice(fits or [param])
-    body = inner.body()
-    head = f"def {name}({param.name}: {declared(param)}) -> {declared(result)}:"
-    lines = ["@R.function", head] if d.chance.random() < 0.5 else [head]
-    own_symbols = [f"{s} = T.int64()" for s in names]
-    lines += indented([*own_symbols, *inner.lines(), f"return {result.name}"])
-
-    def compute(r: Run) -> Any:
-        inside = child(r)
-        inside.values[param.name] = r[value.name]
-        for symbol, dim in names.items():
-            inside.sizes[symbol] = r.size(dim)
-        return body.execute(inside)[result.name]
-
-    callee, more = name, ""
-    kind = d.chance.random()
-    if kind < 0.25:
-        callee = d.name()
-        more = f"\n{callee}_ = ({name}, {value.name})\n{callee} = {callee}_[0]"
-    text = f"{callee}({value.name})"
-    dims = renamed(result.dims, names)
-    whole = d.name()
-    before = "\n".join(lines) + more + "\n"
-    if 0.25 <= kind < 0.4:
-        info = Value("", dims, result.dtype).info
-        line = f"{whole}_ = cls.apply({name}, {value.name})\n"
-        line += f"{whole} = R.match_cast({whole}_, {info})"
-    else:
-        line = f"{whole} = {text}"
-    if d.define(whole, before + line, compute):
-        d.add(Value(whole, dims, result.dtype))
-
-
-def _symbols_of(value: Value) -> set[str]:
-    return {
-        w
-        for dim in value.dims
-        for w in dim.replace("(", " ").replace(")", " ").split()
-        if w.startswith("s") and w[1:].isdigit()
-    }
-
-
-def _visible(d: Scope) -> set[str]:
-    """Symbols of checked casts that are bound in this scope."""
-    return {s for v in d.values for s in _symbols_of(v)}
 
 
 # ---------------------------------------------------------------------------------------- recursion

@@ -19,6 +19,7 @@ from blockwright.graph.relate import (
     implied,
     impossible_size,
     info_text,
+    instance,
     joined,
     narrowed,
     refined,
@@ -65,14 +66,14 @@ class Deduced:
         """Deduce the body of a function and return its signature."""
         around = dict(self.scope)
         for param in function.params:
-            self.infos[param] = param.info
+            self.infos[param] = None if param.info is None else self._replaced(param.info)
             self._declare(ir.parameter_symbols(param.info))
         result = self._sequence(function.body)
         if function.ret_info is not None:
             what = f"the result of {function.name}"
             result = self._agreed(function.ret_info, result, what, function)
         self.scope = around  # symbols of a local function are not visible outside
-        params = tuple(p.info or ir.ObjectInfo() for p in function.params)
+        params = tuple(self.infos[p] or ir.ObjectInfo() for p in function.params)
         return ir.CallableInfo(params, result or ir.ObjectInfo(), function.pure)
 
     def _declare(self, symbols: Sequence[ir.Var]) -> None:
@@ -107,7 +108,7 @@ class Deduced:
         if found is None or stated is found:
             return self._replaced(stated)
         wanted = self._replaced(stated)
-        if not implied(wanted, found, self.analyzer):
+        if not implied(wanted, instance(found, wanted, self.scope), self.analyzer):
             self._problem(
                 "BW408",
                 f"{what} is annotated {info_text(stated)}, but is {info_text(found)}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from blockwright import ir
 from blockwright.analysis.sizes import divides_by_zero
@@ -184,9 +185,9 @@ def _callables_joined(
     a: ir.CallableInfo, b: ir.CallableInfo, analyzer: Analyzer, scope: Collection[ir.Var]
 ) -> ir.CallableInfo:
     for stated, other in ((a, b), (b, a)):
-        if implied(stated, _instance(other, stated, scope), analyzer):
+        if implied(stated, instance(other, stated, scope), analyzer):
             return stated
-    other = _instance(b, a, scope)
+    other = instance(b, a, scope)
     pure, params = a.pure and b.pure, None
     if a.params is not None and other.params is not None and len(a.params) == len(other.params):
         pairs = list(zip(a.params, other.params, strict=True))
@@ -196,11 +197,22 @@ def _callables_joined(
     return ir.CallableInfo(params, result, pure)
 
 
-def _instance(
-    info: ir.CallableInfo, wanted: ir.CallableInfo, scope: Collection[ir.Var]
-) -> ir.CallableInfo:
-    """A signature for the sizes of the parameters of another one."""
+_Info = TypeVar("_Info", bound=ir.Info)
+
+
+def instance(info: _Info, wanted: ir.Info, scope: Collection[ir.Var]) -> _Info:
+    """An annotation with the signatures of functions for the sizes of those in another one.
+
+    Symbols of a signature that are not in scope stand for all sizes.
+    """
     known: dict[ir.Var, ir.Expr] = {}
+    if isinstance(info, ir.TupleInfo) and isinstance(wanted, ir.TupleInfo):
+        if len(info.fields) != len(wanted.fields):
+            return info
+        pairs = zip(info.fields, wanted.fields, strict=True)
+        return info.replace(fields=tuple(instance(f, w, scope) for f, w in pairs))
+    if not isinstance(info, ir.CallableInfo) or not isinstance(wanted, ir.CallableInfo):
+        return info
     for param, given in zip(info.params or (), wanted.params or (), strict=False):
         if isinstance(param, ir.TensorInfo) and isinstance(given, ir.TensorInfo):
             for dim, size in zip(param.shape or (), given.shape or (), strict=False):

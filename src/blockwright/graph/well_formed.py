@@ -61,6 +61,7 @@ class _Checker:
 
     def function(self, function: ir.GraphFunction) -> None:
         with self.scope():
+            around = set(self.symbols)
             for param in function.params:
                 self.define(param)
                 if param.info is None:
@@ -75,7 +76,8 @@ class _Checker:
                     "arguments can be passed by name; rename one",
                 )
             names = [s.name for s in self.symbols]
-            for name in sorted({n for n in names if names.count(n) > 1}):
+            own = {s.name for s in self.symbols if s not in around}
+            for name in sorted({n for n in own if names.count(n) > 1}):
                 self.problem(
                     "BW222",
                     f"two different symbols are both called {name}",

@@ -48,7 +48,7 @@ import msgspec
 from blockwright import ir
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.functions.call_graph import callees, reachable, recursive_functions
-from blockwright.passes.rewrite import graph_functions
+from blockwright.passes.rewrite import graph_functions, unique_name
 from blockwright.support import GraphError
 
 
@@ -148,10 +148,12 @@ class _Scope(ir.Mutator):
         """An annotation with the symbols of this place."""
         return None if info is None else self(info)
 
-    def rename(self, symbols: Iterable[ir.Var]) -> None:
-        """Give symbols that are bound here a fresh identity."""
+    def rename(self, symbols: Iterable[ir.Var], taken: Iterable[ir.Var] = ()) -> None:
+        """Give symbols that are bound here a fresh identity, and a name that is not taken."""
+        names = {symbol.name for symbol in taken}
         for symbol in symbols:
-            self.symbols[symbol] = fresh = ir.Var(symbol.name, symbol.type)
+            name = unique_name(symbol.name, names)
+            self.symbols[symbol] = fresh = ir.Var(name, symbol.type)
             self.inliner.bound.add(fresh)
 
 
@@ -203,7 +205,8 @@ class _Inliner:
         function = closure.function
         scope = _Scope(self, closure.scope)
         symbols = (s for p in function.params for s in ir.parameter_symbols(p.info))
-        scope.rename(s for s in symbols if scope.symbols.get(s, s) not in self.bound)
+        own = [s for s in symbols if scope.symbols.get(s, s) not in self.bound]
+        scope.rename(dict.fromkeys(own), self.bound)
         params = tuple(self._fresh(p, scope) for p in function.params)
         scope.values.update(zip(function.params, params, strict=True))
         body = self._entered(function, lambda: self._sequence(function.body, scope))
