@@ -223,7 +223,8 @@ def test_every_pass_can_be_watched_and_dumped(
     monkeypatch.setenv("BLOCKWRIGHT_DUMP_DIR", str(tmp_path))
     bw.build(partly, on_pass=lambda name, before, after: seen.append(name))
     files = sorted(path.name for path in (tmp_path / "partly").iterdir())
-    assert files == [f"{number:02d}-{name}.py" for number, name in enumerate(seen)]
+    names = ["import", *seen]
+    assert files == [f"{number:02d}-{name}.py" for number, name in enumerate(names)]
     last = bw.from_source((tmp_path / "partly" / files[-1]).read_text())
     ir.assert_structural_equal(last, bw.build(partly).lowered["partly"])
     monkeypatch.setenv("BLOCKWRIGHT_DUMP_DIR", str(tmp_path / "partly" / files[0]))

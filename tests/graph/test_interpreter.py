@@ -364,8 +364,9 @@ def test_call_tir_inplace_writes_into_its_argument() -> None:
 @R.function(pure=False)
 def main(x: R.Tensor(("n",), "int32")):
     n = T.int64()
+    one = R.const([1], "int32")
     y = R.call_tir_inplace(cls.double, (x,), [0], [R.Tensor((n,), "int32")])
-    z = R.call_tir_inplace(cls.double, (R.const([1], "int32"),), [0], [R.Tensor((1,), "int32")])
+    z = R.call_tir_inplace(cls.double, (one,), [0], [R.Tensor((1,), "int32")])
     return (y, z)
 """
     )

@@ -62,6 +62,27 @@ class TestNormalize:
         assert "no_such_operator" in str(caught.value)
         assert "nowhere" in str(caught.value)
 
+    def test_a_constant_with_a_name_is_an_operand_like_one_without(self) -> None:
+        text = """
+@R.function
+def main(x: R.Tensor(("n", 4), "float32")):
+    w = R.const([[1, 2, 3, 4]] * 4, "float32")
+    v = w
+    y = R.matmul(x, R.permute_dims(v))
+    return y, w
+"""
+        exe = bw.compile(bw.from_source(f"@I.ir_module\nclass Module:\n{_indented(text)}"))
+        main = exe.stages["fold_constants"]["main"]
+        assert isinstance(main, ir.GraphFunction)
+        assert len(main.bindings) == 1, "the transposed constant is folded"
+        x = np.ones((3, 4), "f4")
+        product, same = exe(x)
+        np.testing.assert_array_equal(product, x @ np.asarray(same).T)
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.split("\n"))
+
 
 class TestCleanUp:
     def test_equal_calls_are_merged_and_unused_ones_dropped(

@@ -21,7 +21,7 @@ from blockwright.api.validate import unknown_bounds
 from blockwright.arith import query_log
 from blockwright.build import build
 from blockwright.build.compile_cache import CompileCache
-from blockwright.build.dump import dump_directory, dump_passes
+from blockwright.build.dump import PassDump, dump_directory
 from blockwright.build.several_targets import targets_of
 from blockwright.build.steps import warm_up
 from blockwright.ir.fields import field_problems
@@ -245,7 +245,7 @@ def _compile(
         context.instruments.append(schedules)
     directory = dump_directory()
     if directory is not None:
-        context.instruments.append(dump_passes(directory))
+        context.instruments.append(PassDump(directory))
     with query_log() if settings.get("log_queries") else nullcontext(context.queries) as log:
         context.queries = log
         lowered = pipeline(imported, context)

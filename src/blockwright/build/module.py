@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from blockwright.analysis import find_violations
 from blockwright.build.compile import Compiled, compile_lowered, segments_of
 from blockwright.build.compile_cache import CompileCache
-from blockwright.build.dump import dump_directory, dump_passes
+from blockwright.build.dump import PassDump, dump_directory
 from blockwright.build.several_targets import shared_library, targets_of
 from blockwright.build.steps import each
 from blockwright.codegen.abi.artefact import write_artefact
@@ -341,7 +341,7 @@ def _build(
             raise ValidationError.collect(problems)
         result: dict[str, Any] = {}
         for name, func in programs.items():
-            watch = on_pass if directory is None else dump_passes(directory / name, on_pass)
+            watch = on_pass if directory is None else PassDump(directory / name, on_pass)
             result[name] = lower(func, target, options=options, on_pass=watch)
     else:
         result = each(lowered_program, programs, target, options, compile_cache)

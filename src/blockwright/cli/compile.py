@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import blockwright as bw
-from blockwright import ir
+from blockwright.build.dump import PassDump
 from blockwright.cli.models import load_model
 from blockwright.cli.session import errors, output, size
 from blockwright.passes import default_pipeline
@@ -43,7 +42,7 @@ def compile_model(
     machines = [bw.Target(target) for target in targets]
     options: dict[str, Any] = {}
     if dump_dir is not None:
-        options["instruments"] = [PassDump(dump_dir)]
+        options["instruments"] = [PassDump(dump_dir, setting="--dump-dir")]
     started = time.perf_counter()
     model = load_model(text)
     loaded = time.perf_counter()
@@ -111,40 +110,3 @@ def _report_lines(console: Console) -> Report:
             console.print(f"{stage} {done}/{total}")
 
     return report
-
-
-class PassDump:
-    """Instrument that writes the program after every pass to `DIR/NN-passname.py`.
-
-    `00-import.py` is the program before the first pass. Files of an earlier run are removed.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.count = folder, 0
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for old in folder.glob("[0-9][0-9]-*.py"):
-                old.unlink()
-        except OSError as error:
-            raise _unwritable(folder, error) from error
-
-    def __call__(self, name: str, before: ir.IRModule, after: ir.IRModule) -> None:
-        if self.count == 0:
-            self._write("import", before)
-        self._write(name, after)
-
-    def _write(self, name: str, module: ir.IRModule) -> None:
-        path = self.folder / f"{self.count:02d}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.py"
-        self.count += 1
-        try:
-            path.write_text(module.script() + "\n", encoding="utf-8")
-        except OSError as error:
-            raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> OptionError:
-    return OptionError(
-        f"cannot write {path}: {error.strerror or error}",
-        code="BW915",
-        help="choose another folder with --dump-dir",
-    )

@@ -7,7 +7,9 @@ Before::
         n = T.int64()
         m = T.int64()
         y = R.match_cast(x, R.Tensor((m, 4), "float32"))
-        return R.add(R.exp(y), y)
+        one = R.const(1.0, "float32")
+        z = R.add(R.exp(y), one)
+        return z
 
 After::
 
@@ -17,9 +19,9 @@ After::
         with R.dataflow():
             y = R.match_cast(x, R.Tensor((n, 4), "float32"))
             lv: R.Tensor((n, 4), "float32") = R.exp(y)
-            gv: R.Tensor((n, 4), "float32") = R.add(lv, y)
-            R.output(y, lv, gv)
-        return gv
+            z: R.Tensor((n, 4), "float32") = R.add(lv, R.const(1.0, "float32"))
+            R.output(y, lv, z)
+        return z
 
 Calls of graph functions and branches are already inlined and outlined.
 Modules made by the graph builder are already in this form; scripts need not be.
@@ -73,7 +75,12 @@ class _Normalizer(ir.Mutator):
             if isinstance(binding, ir.MatchCast):
                 self._cast(binding)
             elif isinstance(binding, ir.VarBinding):
-                self._bind(binding.var, self(binding.value), binding)
+                value = self(binding.value)
+                if isinstance(value, ir.Constant):  # an operand wherever its name is used
+                    self._memo[binding.var] = self._annotated(value)
+                    self.changed = True
+                else:
+                    self._bind(binding.var, value, binding)
             else:
                 self.bindings.append(binding)
         result = self._named(self(self.function.body.body))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from blockwright import ir
 from blockwright.graph.interpreter.foreign import Foreign, to_foreign
 from blockwright.graph.interpreter.symbols import Symbols
 from blockwright.graph.interpreter.values import Array, Shape, is_array
+from blockwright.graph.updates import overwritten_arguments
 from blockwright.interp import Limit, interpret
 from blockwright.support import InterpretError
 
@@ -48,7 +49,8 @@ def run_program(
     """
     assert isinstance(program, ir.PrimFunc)
     assert isinstance(call.args[0], ir.GlobalVar)
-    indices = _overwritten(call)
+    over = overwritten_arguments(call)
+    indices = [over.get(k, -1) for k in range(len(call.out_info))]
     fresh = [allocated(i, symbols) for i, at in zip(call.out_info, indices, strict=True) if at < 0]
     mapped, operands = dict(program.buffer_map), _apart(args, indices)
     arrays, numbers = iter([*operands, *fresh]), iter(scalars)
@@ -64,12 +66,6 @@ def run_program(
     rest = iter(fresh)
     results = tuple(next(rest) if at < 0 else operands[at] for at in indices)
     return results[0] if len(results) == 1 else results
-
-
-def _overwritten(call: ir.GraphCall) -> list[int]:
-    """For each result, the argument that it overwrites; -1 for a new array."""
-    indices: Any = call.attrs.get("inplace_indices", [-1] * len(call.out_info))
-    return list(cast("list[int]", indices)) if isinstance(indices, (list, tuple)) else [indices]
 
 
 def _apart(args: tuple[Any, ...], overwritten: list[int]) -> list[Any]:

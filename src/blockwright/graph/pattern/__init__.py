@@ -1,12 +1,8 @@
 """A pattern language over graph functions, and rewriting by it; see docs/graph-patterns.md."""
 
-from blockwright.graph.pattern.matcher import Match
-from blockwright.graph.pattern.patterns import (
+from blockwright.graph.pattern.elementary import (
     COMMUTATIVE,
     CallPattern,
-    Candidate,
-    Explanation,
-    Pattern,
     is_const,
     is_library,
     is_op,
@@ -15,6 +11,8 @@ from blockwright.graph.pattern.patterns import (
     is_tuple,
     wildcard,
 )
+from blockwright.graph.pattern.matcher import Match
+from blockwright.graph.pattern.patterns import Candidate, Explanation, Pattern
 from blockwright.graph.pattern.rewrite import call_library, call_op, rewrite, rewrite_module
 
 __all__ = [

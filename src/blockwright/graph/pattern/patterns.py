@@ -15,21 +15,14 @@ from types import EllipsisType
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from blockwright import ir
-from blockwright.graph.pattern.index import GraphIndex, callee_name
+from blockwright.graph.pattern.index import GraphIndex
 from blockwright.graph.pattern.matcher import Match, Matcher, State, call_attrs
 from blockwright.ops.row import dims_text
 from blockwright.ops.table import OPERATORS
 from blockwright.support import GraphError
 from blockwright.support.stack import deep
-
-COMMUTATIVE = frozenset({
-    "add", "multiply", "maximum", "minimum", "fmax", "fmin", "equal", "not_equal", "logical_and",
-    "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
-})  # fmt: skip
-"""Operators whose operands a pattern matches in both orders."""
 
 Dim = int | str | ir.Expr | None
 Step = Callable[["Pattern"], "Pattern"]
@@ -37,7 +30,7 @@ Test = Callable[[Matcher, ir.GraphExpr, State], "State | str"]
 
 
 class Pattern(msgspec.Struct, frozen=True, eq=False):
-    """A condition on a graph value; see the functions of this module for the elementary ones."""
+    """A condition on a graph value; `graph.pattern.elementary` has the elementary ones."""
 
     def steps(self, matcher: Matcher, value: ir.GraphExpr, state: State) -> Iterator[State]:
         """All ways to match a value, given what is decided so far."""
@@ -74,7 +67,7 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
         and calls outside of it read its last value only. The smallest DAG is preferred, which may
         be the value itself.
         """
-        return _Dominated(self, _known_operators(operators))
+        return _Dominated(self, known_operators(operators))
 
     # ------------------------------------------------------------------------------- conditions
     def named(self, name: str) -> Pattern:
@@ -99,7 +92,7 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
             info = value.info
             if isinstance(info, ir.TensorInfo) and info.dtype in wanted:
                 return state
-            return f"the element type of {_what(matcher, value)} is not {' or '.join(dtypes)}"
+            return f"the element type of {described(matcher, value)} is not {' or '.join(dtypes)}"
 
         return _Tested(self, test)
 
@@ -110,7 +103,7 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
             info = value.info
             if isinstance(info, ir.TensorInfo) and info.rank == rank:
                 return state
-            return f"the rank of {_what(matcher, value)} is not {rank}"
+            return f"the rank of {described(matcher, value)} is not {rank}"
 
         return _Tested(self, test)
 
@@ -132,15 +125,15 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
         def test(matcher: Matcher, value: ir.GraphExpr, state: State) -> State | str:
             call = matcher.index.definition(value)
             if not isinstance(call, ir.GraphCall):
-                return f"{_what(matcher, value)} is not a call"
+                return f"{described(matcher, value)} is not a call"
             given = call_attrs(call)
             for name, wanted in attrs.items():
                 if name not in given:
-                    return f"{_what(matcher, value)} has no attribute {name}"
+                    return f"{described(matcher, value)} has no attribute {name}"
                 held = given[name]
                 accepted = wanted(held) if callable(wanted) else _plain(held) == _plain(wanted)
                 if not accepted:
-                    return f"{_what(matcher, value)} has {name}={held!r}"
+                    return f"{described(matcher, value)} has {name}={held!r}"
             return state
 
         return _Tested(self, test)
@@ -154,7 +147,9 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
         def test(matcher: Matcher, value: ir.GraphExpr, state: State) -> State | str:
             if predicate(value):
                 return state
-            return f"{_what(matcher, value)} does not meet {why or 'a condition of the pattern'}"
+            return (
+                f"{described(matcher, value)} does not meet {why or 'a condition of the pattern'}"
+            )
 
         return _Tested(self, test)
 
@@ -206,99 +201,7 @@ class Explanation(msgspec.Struct, frozen=True):
         return "\n".join([*lines, f"{others} other values have another operator"])
 
 
-# ----------------------------------------------------------------------------------- elementary
-class _Wildcard(Pattern, frozen=True, eq=False):
-    def steps(self, matcher: Matcher, value: ir.GraphExpr, state: State) -> Iterator[State]:
-        yield state
-
-
-class _Const(Pattern, frozen=True, eq=False):
-    value: float | None = None
-
-    def steps(self, matcher: Matcher, value: ir.GraphExpr, state: State) -> Iterator[State]:
-        if not isinstance(value, ir.Constant):
-            matcher.fail(state, f"{_what(matcher, value)} is not a constant")
-        elif self.value is not None and not _all_equal(value, self.value):
-            matcher.fail(state, f"{_what(matcher, value)} is not {self.value} everywhere")
-        else:
-            yield state
-
-
-class _Parameter(Pattern, frozen=True, eq=False):
-    def steps(self, matcher: Matcher, value: ir.GraphExpr, state: State) -> Iterator[State]:
-        if value in matcher.index.function.params:
-            yield state
-        else:
-            matcher.fail(state, f"{_what(matcher, value)} is not a parameter")
-
-
-class CallPattern(Pattern, frozen=True, eq=False):
-    """A call of an operator, tensor program or library function; call it with operand patterns.
-
-    Without operand patterns, it matches all operands; after `...`, any further ones.
-    """
-
-    operators: tuple[str, ...]
-    callees: tuple[str, ...] = ()
-    args: tuple[Pattern, ...] | None = None
-    more: bool = False
-
-    def __call__(self, *args: Pattern | EllipsisType) -> CallPattern:
-        more = bool(args) and args[-1] is ...
-        given = args[:-1] if more else args
-        for arg in given:
-            if not isinstance(arg, Pattern):
-                called = " or ".join(self.callees or self.operators)
-                raise GraphError(
-                    f"an operand of the pattern of {called} is {type(arg).__name__}, not a pattern",
-                    code="BW422",
-                    help="write wildcard() for any value, is_const(2.0) for a constant",
-                )
-        patterns = tuple(arg for arg in given if isinstance(arg, Pattern))
-        return CallPattern(self.operators, self.callees, patterns, more)
-
-    def steps(self, matcher: Matcher, value: ir.GraphExpr, state: State) -> Iterator[State]:
-        call = matcher.index.definition(value)
-        if not self._heads(call):
-            wanted = " or ".join(self.callees or self.operators)
-            matcher.fail(state, f"{_what(matcher, value)} is not a call of {wanted}")
-            return
-        entered = matcher.enter(value, state)
-        if entered is None:
-            return
-        if self.args is None:
-            yield entered
-            return
-        assert isinstance(call, ir.GraphCall)
-        operands = matcher.index.operands(call)
-        count = len(self.args)
-        if len(operands) < count or (len(operands) > count and not self.more):
-            matcher.fail(entered, f"{_what(matcher, value)} has {len(operands)} operands")
-            return
-        yield from matcher.match_all(self.args, operands, entered)
-        if count == 2 and not self.more and _operator(call) in COMMUTATIVE:
-            yield from matcher.match_all(self.args, operands[::-1], entered)
-
-    def _heads(self, call: ir.GraphExpr) -> bool:
-        if _operator(call) not in self.operators or not isinstance(call, ir.GraphCall):
-            return False
-        return not self.callees or callee_name(call) in self.callees
-
-
-class _Tuple(Pattern, frozen=True, eq=False):
-    fields: tuple[Pattern, ...]
-
-    def steps(self, matcher: Matcher, value: ir.GraphExpr, state: State) -> Iterator[State]:
-        whole = matcher.index.definition(value)
-        if isinstance(whole, ir.TupleExpr) and len(whole.fields) == len(self.fields):
-            entered = matcher.enter(value, state)
-            if entered is not None:
-                yield from matcher.match_all(self.fields, whole.fields, entered)
-        else:
-            count = len(self.fields)
-            matcher.fail(state, f"{_what(matcher, value)} is not a tuple of {count}")
-
-
+# ---------------------------------------------------------------------------------- combinations
 class _Item(Pattern, frozen=True, eq=False):
     whole: Pattern
     index: int
@@ -310,10 +213,9 @@ class _Item(Pattern, frozen=True, eq=False):
             if entered is not None:
                 yield from matcher.match(self.whole, item.tuple_value, entered)
         else:
-            matcher.fail(state, f"{_what(matcher, value)} is not item {self.index} of a tuple")
+            matcher.fail(state, f"{described(matcher, value)} is not item {self.index} of a tuple")
 
 
-# ---------------------------------------------------------------------------------- combinations
 class _Either(Pattern, frozen=True, eq=False):
     first: Pattern
     second: Pattern
@@ -386,7 +288,7 @@ class _Dominated(Pattern, frozen=True, eq=False):
         queue = [value]
         while queue:
             call = index.definition(queue.pop(0))
-            if _operator(call) in self.operators and isinstance(call, ir.GraphCall):
+            if operator_name(call) in self.operators and isinstance(call, ir.GraphCall):
                 for operand in map(index.resolve, index.operands(call)):
                     if operand not in found and not isinstance(operand, ir.Constant):
                         found[operand] = None
@@ -404,7 +306,7 @@ class _Dominated(Pattern, frozen=True, eq=False):
             if item is head or isinstance(item, ir.Constant) or item in found:
                 continue
             call = index.definition(item)
-            if _operator(call) not in self.operators or not isinstance(call, ir.GraphCall):
+            if operator_name(call) not in self.operators or not isinstance(call, ir.GraphCall):
                 return None
             if not isinstance(item, ir.GraphVar):
                 return None
@@ -436,54 +338,14 @@ class _Tested(Pattern, frozen=True, eq=False):
                 matcher.fail(result, tested)
 
 
-# ----------------------------------------------------------------------------------- construction
-def wildcard() -> Pattern:
-    """Any value."""
-    return _Wildcard()
-
-
-def is_const(value: float | None = None) -> Pattern:
-    """A constant; with `value`, one whose elements all have that value."""
-    return _Const(value)
-
-
-def is_parameter() -> Pattern:
-    """A parameter of the function."""
-    return _Parameter()
-
-
-def is_op(*names: str) -> CallPattern:
-    """A call of one of these operators: `is_op("matmul")(a, b)`.
-
-    Operands match in order, those of commutative operators in both orders.
-
-    Raises: GraphError BW405 for an unknown operator.
-    """
-    return CallPattern(tuple(_known_operators(names)))
-
-
-def is_program(*names: str) -> CallPattern:
-    """A `call_tir` of one of these tensor programs of the module; without names, of any."""
-    return CallPattern(("call_tir",), names)
-
-
-def is_library(*names: str) -> CallPattern:
-    """A `call_dps_library` of one of these functions; without names, of any."""
-    return CallPattern(("call_dps_library",), names)
-
-
-def is_tuple(*fields: Pattern) -> Pattern:
-    """A tuple of values."""
-    return _Tuple(fields)
-
-
-def _operator(value: ir.GraphExpr) -> str | None:
+def operator_name(value: ir.GraphExpr) -> str | None:
     """The operator of a call; None for other values."""
     called = value.op if isinstance(value, ir.GraphCall) else None
     return called.name if isinstance(called, ir.OpRef) else None
 
 
-def _known_operators(names: Sequence[str]) -> frozenset[str]:
+def known_operators(names: Sequence[str]) -> frozenset[str]:
+    """The names as a set. Raises: GraphError BW405 for an unknown operator."""
     for name in names:
         if name not in OPERATORS:
             raise GraphError(
@@ -496,7 +358,8 @@ def _known_operators(names: Sequence[str]) -> frozenset[str]:
 
 
 # ------------------------------------------------------------------------------------- conditions
-def _what(matcher: Matcher, value: ir.GraphExpr) -> str:
+def described(matcher: Matcher, value: ir.GraphExpr) -> str:
+    """A value in messages."""
     return f"`{matcher.index.described(value)}`"
 
 
@@ -505,23 +368,19 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _all_equal(constant: ir.Constant, value: float) -> bool:
-    return bool(np.all(constant.data == np.asarray(value)))
-
-
 def _shaped(
     matcher: Matcher, value: ir.GraphExpr, state: State, dims: tuple[Dim | EllipsisType, ...]
 ) -> State | str:
     info = value.info
     shape = info.shape if isinstance(info, ir.TensorInfo) else None
     if shape is None:
-        return f"the shape of {_what(matcher, value)} is not known"
+        return f"the shape of {described(matcher, value)} is not known"
     wanted = list(dims)
     if wanted and wanted[0] is ...:
         shape = shape[max(len(shape) - len(wanted) + 1, 0) :]
         wanted = wanted[1:]
     if len(shape) != len(wanted):
-        return f"the rank of {_what(matcher, value)} is not {len(wanted)}"
+        return f"the rank of {described(matcher, value)} is not {len(wanted)}"
     known = dict(state.dims)
     for size, dim in zip(shape, wanted, strict=True):
         if dim is None or dim is ...:
@@ -530,7 +389,6 @@ def _shaped(
         if not matcher.index.analyzer.prove_equal(ir.as_expr(expected, size.dtype), size):
             text = dims_text(ir.as_expr(expected, size.dtype))
             name = f" ({dim})" if isinstance(dim, str) else ""
-            return (
-                f"size {dims_text(size)} of {_what(matcher, value)} is not known to be {text}{name}"
-            )
+            size_of = f"size {dims_text(size)} of {described(matcher, value)}"
+            return f"{size_of} is not known to be {text}{name}"
     return state.having(dims=known)

@@ -260,8 +260,9 @@ class _Inliner:
             scope.values[var] = self._field(value, scope, var)
         else:
             here = scope.value(value)
-            # Variables that only rename a value, and functions, need no binding.
-            keep = not isinstance(value, ir.GraphVar) and not _is_function(here)
+            # Variables that only name a value or a constant, and functions, need no binding.
+            plain = isinstance(value, (ir.GraphVar, ir.Constant))
+            keep = not plain and not _is_function(here)
             scope.values[var] = self._emit(var, self.operand(here), scope) if keep else here
 
     def _emit(self, var: ir.GraphVar, value: ir.GraphExpr, scope: _Scope) -> ir.GraphVar:
