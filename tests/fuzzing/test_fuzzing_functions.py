@@ -34,10 +34,10 @@ def test_seeds_stand_for_modules() -> None:
     named = "\n".join(texts)
     for words in (
         "        if ", "    def g", "(private=True)\n    def f", "= cls.f", "cls.apply(", "less)",
-        "sizes: R.Shape", ": R.Tuple(", "return (", "R.match_cast",
+        "sizes: R.Shape", ": R.Tuple(", "return (", "R.match_cast", "R.invoke_closure", "a = f(v)",
     ):  # fmt: skip
         assert words in named, words
-    assert len(STRUCTURES) == 4
+    assert len(STRUCTURES) == 5
 
 
 def test_a_wrong_pass_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
