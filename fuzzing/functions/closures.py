@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from fuzzing.functions.scope import (
     Body,
@@ -55,7 +56,7 @@ def local_function(d: Scope, value: Value, alike: Value | None = None) -> Local 
     fits = [v for v in own if not _symbols_of(v) - set(names) - _visible(d)] or [param]
     if alike is not None:
         wanted = (alike.dims, alike.dtype)
-        fits = [v for v in inner.values if (renamed(v.dims, names), v.dtype) == wanted]
+        fits = [v for v in inner.values if (_outside(v.dims, names), v.dtype) == wanted]
         if not fits:
             return None
     result = d.chance.choice(fits)
@@ -75,8 +76,13 @@ def local_function(d: Scope, value: Value, alike: Value | None = None) -> Local 
 
         return run_body
 
-    outside = Value("", renamed(result.dims, names), result.dtype)
+    outside = Value("", _outside(result.dims, names), result.dtype)
     return Local(name, lines, outside, function)
+
+
+def _outside(dims: Sequence[str], names: dict[str, str]) -> tuple[str, ...]:
+    """Dimensions in sizes of the caller."""
+    return tuple(dim[1:-1] if dim[1:-1].isalnum() else dim for dim in renamed(tuple(dims), names))
 
 
 def _symbols_of(value: Value) -> set[str]:
@@ -129,15 +135,19 @@ class _Side(msgspec.Struct, frozen=True):
 def chosen(d: Scope) -> None:
     """A function that a branch chooses, alone or in a tuple; it is called once, twice, or wrapped
     in others by a recursion."""
-    condition = d.pick(lambda v: v.dtype == "bool")
+    condition = d.pick(lambda v: v.dtype == "bool") or _comparison(d)
     value = d.pick(lambda v: bool(v.dims) and is_plain(v))
+    matrix = d.pick(_is_matrix)
+    wraps = matrix is not None and d.chance.random() < 0.5
+    if wraps:
+        value = matrix
     if condition is None or value is None:
         return
     test = d.bind((), "bool", *bool_of(d, condition))
     if test is None:
         return
     name, pair = d.name(), d.chance.random() < 0.3
-    first = _side(d, value, name, pair, None)
+    first = _side(d, value, name, pair, value if wraps else None)
     second = None if first is None else _side(d, value, name, pair, first.local.result)
     if first is None or second is None:
         return
@@ -157,6 +167,16 @@ def chosen(d: Scope) -> None:
     lines += [f"{whole}_ = {call}", f"{whole} = R.match_cast({whole}_, {result.info})"]
     if d.define(whole, "\n".join(lines), compute):
         d.add(Value(whole, result.dims, result.dtype))
+
+
+def _comparison(d: Scope) -> Value | None:
+    """Whether the elements of two values are equal."""
+    one = d.pick()
+    if one is None:
+        return None
+    other = d.pick(lambda v: (v.dims, v.dtype) == (one.dims, one.dtype)) or one
+    text = f"R.not_equal({one.name}, {other.name})"
+    return d.bind(one.dims, "bool", text, lambda r: np.not_equal(r[one.name], r[other.name]))
 
 
 def _side(d: Scope, value: Value, name: str, pair: bool, alike: Value | None) -> _Side | None:
@@ -181,8 +201,7 @@ def _called(
         return f"{callee}({callee}({value.name}))", lambda r: function(r)(
             function(r)(r[value.name])
         )
-    whole = value.dtype in ("int32", "int64") and len(value.dims) == 2
-    if same and kind < 0.6 and count is not None and whole:
+    if same and kind < 0.7 and count is not None and _is_matrix(value):
         name = d.fresh_function()
         d.functions[name] = _wrapping(name, value.dtype, count.dtype)
 
@@ -198,6 +217,11 @@ def _called(
         text = f"R.invoke_closure({callee}, ({value.name},), {stated})"
         return text, lambda r: function(r)(r[value.name])
     return f"{callee}({value.name})", lambda r: function(r)(r[value.name])
+
+
+def _is_matrix(value: Value) -> bool:
+    """Whether a recursion can wrap functions of a value."""
+    return value.dtype in ("int32", "int64") and len(value.dims) == 2 and is_plain(value)
 
 
 def _wrapped(inner: Unary) -> Unary:

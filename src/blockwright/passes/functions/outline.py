@@ -101,7 +101,7 @@ class Outliner:
         inside = {
             s for cast in ir.collect(body, ir.MatchCast) for s in ir.symbolic_vars(cast.pattern)
         }
-        stated = [i for i in (info, *(p.info for p in own)) if i is not None]
+        stated = [i for i in (info, *(p.info for p in (*own, *captured))) if i is not None]
         used = (*ir.collect(body, ir.Var), *(v for i in stated for v in ir.collect(i, ir.Var)))
         outer = dict.fromkeys(
             v
