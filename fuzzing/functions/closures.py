@@ -241,7 +241,8 @@ def {name}(f: R.Callable, x: {x}, s: {vector}) -> {x}:
     done = R.equal(left, R.const(0, "int64"))
     if done:
         y = f(x)
-        z = R.match_cast(y, {inner})
+        a = R.match_cast(y, {inner})
+        z = a
     else:
         j = T.int64()
         rest = R.slice(s, axis=0, begin=1, end=k)

@@ -139,12 +139,17 @@ def _call(c: CallCompiler, expr: Call) -> Fn:
         if level >= MAX_DEPTH:
             raise InterpretError(f"more than {MAX_DEPTH} calls are active", code="BW723")
         given = values(env)
-        inner = isinstance(known, Closure)
-        step = (known.call, given, level) if inner else (known, *given)
-        place(env).value = in_room(*step) if level == _ROOM else step[0](*step[1:])
+        if level == _ROOM:
+            place(env).value = in_room(_called, known, given, level)
+        else:
+            place(env).value = _called(known, given, level)
         return 0
 
     return call
+
+
+def _called(function: Callable[..., Any], args: Sequence[Any], depth: int) -> Any:
+    return function.call(args, depth) if isinstance(function, Closure) else function(*args)
 
 
 def _closure(c: CallCompiler, expr: Call) -> Fn:
