@@ -57,6 +57,11 @@ def test_a_new_part(kind: str, tmp_path: Path) -> None:
     assert load_page(f"new-{kind}.md", tmp_path)
 
 
+def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnx")
+    run_page("models.md", tmp_path, capsys)
+
+
 def test_graph_functions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_page("graph-functions.md", tmp_path, capsys)
 

@@ -19,8 +19,8 @@ from fuzzing.conformance.operator import Record, record_of, types_of
 from fuzzing.conformance.page import page, table, totals
 from fuzzing.conformance.samples import DTYPES
 from fuzzing.conformance.store import Store
-from fuzzing.eager.outcome import limit_memory, load
-from fuzzing.schedules.isolate import Death, in_processes, isolated
+from fuzzing.eager.outcome import load
+from fuzzing.schedules.isolate import Death, in_processes, isolated, limit_memory
 
 
 def main() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import resource
 import traceback
 import warnings
 from typing import Any
@@ -117,11 +116,3 @@ def _list_composites_once() -> None:
     """
     module: Any = exported_program
     module._collect_all_valid_cia_ops = functools.cache(module._collect_all_valid_cia_ops)
-
-
-def limit_memory(gibibytes: int = 6) -> None:
-    """Limit further growth of this process's address space."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (now + gibibytes * 2**30, hard))

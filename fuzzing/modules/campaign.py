@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from fuzzing.campaign import SECONDS, Campaign, SeedResult
-from fuzzing.eager.outcome import Outcome, limit_memory, load
+from fuzzing.eager.outcome import Outcome, load
 from fuzzing.modules.draw import draw
 from fuzzing.modules.judge import judge
 from fuzzing.modules.reduce import reduced
 from fuzzing.modules.script import as_script
-from fuzzing.schedules.isolate import Death, isolated
+from fuzzing.schedules.isolate import Death, isolated, limit_memory
 
 _BY_SEED = """from fuzzing.modules.campaign import play
 

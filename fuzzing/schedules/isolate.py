@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -112,3 +113,11 @@ def _end(running: _Running) -> None:
     os.kill(running.pid, signal.SIGKILL)
     os.waitpid(running.pid, 0)
     running.answers.close()
+
+
+def limit_memory(gibibytes: int = 6) -> None:
+    """Limit further growth of this process's address space."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + gibibytes * 2**30, hard))

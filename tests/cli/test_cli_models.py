@@ -102,12 +102,12 @@ def test_errors_of_the_dialect_come_through(tmp_path: Path) -> None:
     assert "undefined_name" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["model.h5", "model.onnx", "model", "a:b:c", "model.bwx", ""])
+@pytest.mark.parametrize("text", ["model.h5", "model.tflite", "model", "a:b:c", "model.bwx", ""])
 def test_other_endings_are_refused(text: str) -> None:
     assert refusal(text).code == "BW902"
 
 
-@pytest.mark.parametrize("text", ["absent.pt2", "absent.py", "absent.py:name"])
+@pytest.mark.parametrize("text", ["absent.pt2", "absent.onnx", "absent.py", "absent.py:name"])
 def test_files_must_exist(text: str) -> None:
     assert refusal(text).code == "BW910"
 

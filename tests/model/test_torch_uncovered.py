@@ -91,7 +91,7 @@ def test_a_module_needs_example_inputs() -> None:
     assert caught.value.code == "BW908"
 
 
-@pytest.mark.parametrize("thing", [None, 3, "model.onnx", object(), lambda x: x, [1, 2]])
+@pytest.mark.parametrize("thing", [None, 3, "model.tflite", object(), lambda x: x, [1, 2]])
 def test_other_things_are_no_models(thing: Any) -> None:
     with pytest.raises(bw.OptionError) as caught:
         bw.compile(thing)

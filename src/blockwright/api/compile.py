@@ -24,6 +24,7 @@ from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import PassDump, dump_directory
 from blockwright.build.several_targets import targets_of
 from blockwright.build.steps import warm_up
+from blockwright.frontend.onnx import from_onnx, is_onnx
 from blockwright.ir.fields import field_problems
 from blockwright.ops.table import OPERATORS
 from blockwright.passes import Instrument, PassContext, Pipeline, default_pipeline
@@ -56,7 +57,7 @@ OPTIONS = (
     "pipeline",
     "sanitize",
 )
-KINDS = "pass a torch module, an exported program or an IR module"
+KINDS = "pass a torch module, an exported program, an ONNX model or an IR module"
 
 
 @few_collections
@@ -75,9 +76,12 @@ def compile(
 
     Arguments:
         model: `torch.export.ExportedProgram`, `torch.nn.Module` (exported here with
-            `example_inputs` and `dynamic_shapes`), `ir.IRModule` with graph functions, or a graph
-            function. A dict of models makes each a function of the result, called by its name;
-            they share weights. `example_inputs` and `dynamic_shapes` are then dicts too.
+            `example_inputs` and `dynamic_shapes`), an ONNX model (a path that ends in .onnx, bytes
+            or a `ModelProto`), `ir.IRModule` with graph functions, or a graph function. A dict of
+            models makes each a function of the result, called by its name; they share weights.
+            `example_inputs` and `dynamic_shapes` are then dicts too.
+        example_inputs: arguments with which a torch module is exported. For an ONNX model, a dict
+            fixes the values of the inputs that it names: they become part of the program.
         target: `bw.Target` or its name, or several. The model is then compiled for each of them,
             and a saved artefact holds the code of all: `bw.load` chooses the best that the
             processor supports. The result itself runs the best that this one supports
@@ -101,7 +105,7 @@ def compile(
             every pass is written to that directory.
 
     Raises:
-        ImporterError: unsupported operators, all listed in one error.
+        ImporterError: unsupported operators, all listed in one error; BW520-BW526 about ONNX.
         ArtefactError: BW808, BW809 a library is not installed, or has another version.
         OptionError: BW901 unknown effort, BW902 unsupported kind of model, BW908 a torch module
             without a sequence of example inputs, BW926 solvers not installed, BW927 invalid
@@ -325,6 +329,8 @@ def import_model(
             raise ValidationError.collect(problems)
         check_module_attributes(model)
         return model
+    if is_onnx(model):
+        return from_onnx(model, _fixed_inputs(example_inputs, dynamic_shapes))
     if isinstance(model, (str, Path)):
         raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902", help=KINDS)
     with _TRACING:
@@ -352,6 +358,23 @@ def _imported(programs: Mapping[str, tuple[Any, Any]]) -> dict[str, ir.IRModule]
     from blockwright.frontend.torch import from_exported_programs
 
     return from_exported_programs(programs)
+
+
+def _fixed_inputs(example_inputs: Any, dynamic_shapes: Any) -> Mapping[str, Any]:
+    """The values of inputs that a caller fixes for an ONNX model."""
+    if dynamic_shapes is not None:
+        raise OptionError(
+            "dynamic_shapes does not apply to ONNX models",
+            code="BW908",
+            help="an ONNX model names its dynamic dimensions itself",
+        )
+    if example_inputs is not None and not isinstance(example_inputs, Mapping):
+        raise OptionError(
+            "an ONNX model needs no example inputs",
+            code="BW908",
+            help="omit them; a dict fixes values of inputs by name",
+        )
+    return cast("Mapping[str, Any]", example_inputs or {})
 
 
 def _checked_names(models: Mapping[Any, Any]) -> Mapping[str, Any]:

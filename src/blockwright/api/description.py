@@ -106,6 +106,8 @@ def _function(
     orders: dict[str, Any] = attrs.get("input_orders", {})
     orders_out: Sequence[Any] = attrs.get("output_orders", ((),) * total)
     fresh = [tuple(o) for k, o in enumerate(orders_out) if k not in dict(results.updated)]
+    named: Sequence[str] = attrs.get("output_names", ())
+    names = [n for k, n in enumerate(named) if k not in dict(results.updated)]
     lower, upper = (host.attrs.get(f"tir_var_{end}_bound", {}) for end in ("lower", "upper"))
     symbols = sorted({v.name for b in host.buffers for d in b.shape for v in ir.free_vars(d)})
     tree: Any = attrs.get("outputs_tree")
@@ -128,8 +130,10 @@ def _function(
         name,
         parameters[:count],
         tuple(
-            _parameter(b, o) if isinstance(b, ir.Buffer) else Parameter(b, "object")
-            for b, o in zip(outputs, fresh, strict=True)
+            _parameter(b, o, name=names[k] if names else "")
+            if isinstance(b, ir.Buffer)
+            else Parameter(b, "object")
+            for k, (b, o) in enumerate(zip(outputs, fresh, strict=True))
         ),
         {s: (int(lower.get(s, 0)), upper.get(s)) for s in symbols},
         inputs_tree=attrs.get("inputs_tree") or _inputs_tree(imported, name),
@@ -157,11 +161,13 @@ def _kept(imported: ir.IRModule, name: str) -> Mapping[str, str]:
     return function.attrs.get(STATE, {})
 
 
-def _parameter(buffer: ir.Buffer, order: tuple[int, ...], written: bool = False) -> Parameter:
+def _parameter(
+    buffer: ir.Buffer, order: tuple[int, ...], written: bool = False, name: str = ""
+) -> Parameter:
     """Describe a parameter by its logical shape; the buffer has the stored (permuted) shape."""
     stored: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
     shape = tuple(stored[order.index(axis)] for axis in range(len(order))) if order else stored
-    return Parameter(buffer.name, "tensor", buffer.dtype.name, shape, written, order)
+    return Parameter(name or buffer.name, "tensor", buffer.dtype.name, shape, written, order)
 
 
 def _inputs_tree(imported: ir.IRModule, name: str) -> Any:

@@ -1,8 +1,9 @@
 """Check the module attributes that describe layout and nesting of arguments and results.
 
 Importers write these attributes and compiled models rely on them: `input_orders` and
-`output_orders` are orders of stored axes, `inputs_tree` and `outputs_tree` describe nested
-containers, `constants` maps names to arrays. For `state` see `api.state`.
+`output_orders` are orders of stored axes, `output_names` are the names of results, `inputs_tree`
+and `outputs_tree` describe nested containers, `constants` maps names to arrays. For `state` see
+`api.state`.
 """
 
 from __future__ import annotations
@@ -59,6 +60,13 @@ def _check_entry(attrs: Mapping[str, Any], function: ir.GraphFunction, count: in
     if "output_orders" in attrs and count is not None:
         fits = fits and len(listed) == count
     _require(fits, "output_orders", "must list the order of axes of each result")
+    names: Any = attrs.get("output_names", ())
+    fits = isinstance(names, (list, tuple)) and all(
+        isinstance(name, str) for name in cast("Sequence[Any]", names)
+    )
+    if "output_names" in attrs and count is not None:
+        fits = fits and len(cast("Sequence[Any]", names)) == count
+    _require(fits, "output_names", "must list the name of each result")
     _require(
         _is_tree(attrs.get("outputs_tree"), count),
         "outputs_tree",

@@ -16,7 +16,14 @@ from blockwright.support import OptionError
 ENTRIES = "entries"
 """Module attribute: function name → attributes that describe its arguments and results."""
 
-_OF_ENTRIES = ("framework", "input_orders", "inputs_tree", "output_orders", "outputs_tree")
+_OF_ENTRIES = (
+    "framework",
+    "input_orders",
+    "inputs_tree",
+    "output_names",
+    "output_orders",
+    "outputs_tree",
+)
 
 
 def entry_attributes(module: ir.IRModule, name: str) -> Mapping[str, Any]:

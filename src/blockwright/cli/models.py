@@ -1,5 +1,6 @@
 """Load the model that a command-line argument names.
 
+model.onnx              an ONNX model; loading it needs onnx
 model.pt2               an exported program saved by torch.export.save; loading it needs torch
 package.module:name     an exported program or IR module, or a function that returns one
 script.py[:name]        an `@I.ir_module` defined by a script, which is executed
@@ -25,11 +26,12 @@ from blockwright.support import BlockwrightError, OptionError
 _SPEC = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _SCRIPT = re.compile(r"(?P<path>.+\.py)(:(?P<name>[^\W\d]\w*))?\Z", re.DOTALL)
 Made = TypeVar("Made")
-KINDS = "a .pt2 file, package.module:name, or script.py"
+KINDS = "an .onnx or .pt2 file, package.module:name, or script.py"
 
 
 def load_model(text: str) -> Any:
-    """Load the model that `text` names: an exported program, an IR module or a graph function.
+    """Load the model that `text` names: an exported program, the path of an ONNX model, an IR
+    module or a graph function.
 
     Raises: OptionError: BW902 unknown kind of model, BW910 file not found, BW911 torch not
     installed, BW912 unknown name in the module, BW913 not exactly one module in the script, BW914
@@ -42,6 +44,8 @@ def load_model(text: str) -> Any:
         model = _from_spec(text)
     elif text.endswith(".pt2"):
         model = _from_export(_existing(text))
+    elif text.endswith(".onnx"):
+        model = _existing(text)
     elif text.endswith(".bwx"):
         raise OptionError(
             f"{text} is already compiled",

@@ -68,13 +68,20 @@ def shape_value(values: Sequence[Any]) -> ir.ShapeExpr:
 
 
 class GraphBuilder:
-    """Builds one graph function; bindings go into dataflow blocks unless they have effects."""
+    """Builds one graph function.
+
+    Bindings go into a dataflow block; with `dataflow=False`, which branches need, into a plain one.
+    """
 
     def __init__(
-        self, attrs: dict[str, Any] | None = None, module: ir.IRModule | None = None
+        self,
+        attrs: dict[str, Any] | None = None,
+        module: ir.IRModule | None = None,
+        dataflow: bool = True,
     ) -> None:
         self.attrs: dict[str, Any] = dict(attrs or {})
         self.module = module
+        self.dataflow = dataflow
         self.params: list[ir.GraphVar] = []
         self._bindings: list[ir.Binding] = []
         self._names: dict[str, int] = {}
@@ -98,7 +105,7 @@ class GraphBuilder:
         """Bind an expression to a fresh variable, deducing its annotation if missing."""
         if value.info is None and isinstance(value, ir.GraphCall):
             value = value.replace(info=deduce_call(value, self.analyzer, self.module))
-        variable = ir.GraphVar(self._fresh(name), True, info=value.info)
+        variable = ir.GraphVar(self._fresh(name), self.dataflow, info=value.info)
         self._bindings.append(ir.VarBinding(variable, value))
         return variable
 
@@ -117,19 +124,29 @@ class GraphBuilder:
         Args:
             message: the error if the check fails, with one `%d` for each of `values`.
         """
-        variable = ir.GraphVar(self._fresh(name), True, info=pattern)
+        variable = ir.GraphVar(self._fresh(name), self.dataflow, info=pattern)
         self._bindings.append(ir.MatchCast(variable, value, pattern, message, tuple(values)))
         return variable
 
     def finish(self, name: str, result: ir.GraphExpr) -> ir.GraphFunction:
         """Return the function with all bindings so far."""
-        block = ir.BindingBlock(tuple(self._bindings), dataflow=True)
+        body = self.sequence(result)
+        attrs = {"global_symbol": name, **self.attrs}
+        return ir.GraphFunction(tuple(self.params), body, body.info, attrs)
+
+    def sequence(self, result: ir.GraphExpr) -> ir.SeqExpr:
+        """All bindings so far, followed by a result."""
+        block = ir.BindingBlock(tuple(self._bindings), dataflow=self.dataflow)
         if isinstance(result, ir.TupleExpr) and result.info is None:
             fields = tuple(f.info or ir.ObjectInfo() for f in result.fields)
             result = result.replace(info=ir.TupleInfo(fields))
-        body = ir.SeqExpr((block,) if block.bindings else (), result, info=result.info)
-        attrs = {"global_symbol": name, **self.attrs}
-        return ir.GraphFunction(tuple(self.params), body, result.info, attrs)
+        return ir.SeqExpr((block,) if block.bindings else (), result, info=result.info)
+
+    def branch(self) -> GraphBuilder:
+        """A builder for a branch of this function, whose names and facts it shares."""
+        inner = GraphBuilder(self.attrs, self.module, dataflow=False)
+        inner._names, inner.analyzer = self._names, self.analyzer
+        return inner
 
     def _fresh(self, name: str) -> str:
         count = self._names.get(name, -1) + 1

@@ -1,7 +1,7 @@
 """The operator row: the complete definition of a graph operator.
 
-The PyTorch importer reads `torch`, deduction reads `deduce`, lowering reads `lower`, tests read
-`oracle` and `samples`; `onnx` and `doc` are descriptive. To add an operator, add a row.
+The importers read `torch` and `onnx`, deduction reads `deduce`, lowering reads `lower`, tests read
+`oracle` and `samples`; `doc` is descriptive. To add an operator, add a row.
 """
 
 from __future__ import annotations
@@ -222,7 +222,8 @@ class OpRow(msgspec.Struct, frozen=True):
             operators that only the graph level handles (views, shapes).
         oracle: NumPy reference: `oracle(*arrays, **attrs)`.
         torch: PyTorch overloads that map to this operator; the importer has no other list.
-        onnx: ONNX operators that map to this operator directly.
+        onnx: ONNX operators that map to this operator. They are converted by the row alone if their
+            inputs are its arguments and their attributes have the same names.
         samples: test cases.
         doc: one or two sentences.
         torch_call: how the overloads in `torch` are converted to calls of the row.

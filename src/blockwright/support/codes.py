@@ -216,6 +216,13 @@ CODES: dict[str, str] = {
     "BW510": "Guard of an exported PyTorch program that calls do not check.",
     "BW511": "Model in training mode is compiled for inference.",
     "BW512": "In-place change of an input, a buffer or elements that share memory.",
+    "BW520": "ONNX models need the package onnx.",
+    "BW521": "ONNX model, or data that it refers to, cannot be read.",
+    "BW522": "Unsupported opset version of an ONNX model.",
+    "BW523": "Value that decides shapes is known only when the model runs.",
+    "BW524": "Unknown or unsuitable fixed input of an ONNX model.",
+    "BW525": "Input of an ONNX model without a rank.",
+    "BW526": "Loop of an ONNX model that cannot be unrolled.",
     # ------------------------------------------------------------------------- lowering and build
     "BW600": "Program cannot be built (no more specific code).",
     "BW601": "Program is not in the flat form that code generation expects.",

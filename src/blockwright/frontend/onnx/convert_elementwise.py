@@ -1,0 +1,168 @@
+"""Elementwise operators whose operands or attributes differ from those of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of
+from blockwright.frontend.onnx.model import element_type
+
+TABLE = Converters()
+_FLOAT32 = ir.dtype_of("float32")
+
+
+def truncated_quotient(call: Call, a: ir.GraphExpr, b: ir.GraphExpr) -> ir.GraphExpr:
+    """The quotient of integers, truncated toward zero."""
+    if dtype_of(a).kind == "uint":
+        return call.apply("floor_divide", a, b)
+    rest = call.apply("fmod", a, b)
+    return call.apply("floor_divide", call.apply("subtract", a, rest), b)
+
+
+@TABLE.op("Div")
+def _div(call: Call) -> Value:
+    a, b = call.tensor(0), call.tensor(1)
+    if dtype_of(a).is_float:
+        return call.apply("divide", a, b)
+    return truncated_quotient(call, a, b)
+
+
+@TABLE.op("Mod")
+def _mod(call: Call) -> Value:
+    """The remainder with the sign of the divisor, or of the dividend if `fmod` is set."""
+    name = "fmod" if call.attr("fmod") else "remainder"
+    return call.apply(name, call.tensor(0), call.tensor(1))
+
+
+@TABLE.op("Pow")
+def _pow(call: Call) -> Value:
+    """A power in the type of the base; a fractional exponent of an integer is not rounded."""
+    a, b = call.tensor(0), call.tensor(1)
+    dtype = dtype_of(a)
+    if dtype.is_float or not dtype_of(b).is_float:
+        return call.apply("power", a, call.cast(b, dtype))
+    wide = ir.dtype_of("float64")
+    return call.cast(call.apply("power", call.cast(a, wide), call.cast(b, wide)), dtype)
+
+
+@TABLE.op("BitShift")
+def _bit_shift(call: Call) -> Value:
+    name = "left_shift" if call.attr("direction") == "LEFT" else "right_shift"
+    return call.apply(name, call.tensor(0), call.tensor(1))
+
+
+def _several(row: str) -> Callable[[Call], Value]:
+    """A converter for an operator of any number of operands."""
+
+    def convert(call: Call) -> Value:
+        first, *others = call.tensors()
+        return reduce(lambda a, b: call.apply(row, a, b), others, first)
+
+    return convert
+
+
+TABLE.op("Max")(_several("maximum"))
+TABLE.op("Min")(_several("minimum"))
+TABLE.op("Sum")(_several("add"))
+
+
+@TABLE.op("Mean")
+def _mean(call: Call) -> Value:
+    total = _several("add")(call)
+    count = call.scalar(len(call.operands), dtype_of(total))
+    return call.apply("divide", total, count)
+
+
+@TABLE.op("Clip")
+def _clip(call: Call) -> Value:
+    """min(max(x, low), high), where either bound may be missing."""
+    x = call.tensor(0)
+    for position, name, row in ((1, "min", "maximum"), (2, "max", "minimum")):
+        if name in call.attrs:
+            x = call.apply(row, x, call.scalar(call.attr(name), dtype_of(x)))
+        elif call.has(position):
+            x = call.apply(row, x, call.tensor(position))
+    return x if x is not call.tensor(0) else call.reshape(x, dims_of(x))
+
+
+@TABLE.op("IsInf")
+def _is_inf(call: Call) -> Value:
+    x = call.tensor(0)
+    negative, positive = call.attr("detect_negative"), call.attr("detect_positive")
+    if negative and positive:
+        return call.apply("isinf", x)
+    if not negative and not positive:
+        return call.apply("not_equal", call.apply("isinf", x), call.apply("isinf", x))
+    infinity = call.scalar(np.inf if positive else -np.inf, dtype_of(x))
+    return call.apply("equal", x, infinity)
+
+
+@TABLE.op("Equal")
+def _equal(call: Call) -> Value:
+    a, b = call.tensor(0), call.tensor(1)
+    if dtype_of(a).is_bool:
+        return call.apply("logical_not", call.apply("logical_xor", a, b))
+    return call.apply("equal", a, b)
+
+
+@TABLE.op("Cast")
+def _cast(call: Call) -> Value:
+    dtype = element_type(call.attr("to"), "the result")
+    return converted(call, call.tensor(0), dtype)
+
+
+@TABLE.op("CastLike")
+def _cast_like(call: Call) -> Value:
+    return converted(call, call.tensor(0), call.imp.dtype(call.value(1)))
+
+
+def converted(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
+    """The elements converted to another type."""
+    if dtype_of(x) is dtype:
+        return call.reshape(x, dims_of(x))
+    if dtype.is_bool:
+        return call.apply("not_equal", x, call.scalar(0, dtype_of(x)))
+    if "saturate" in call.attrs and not call.attr("saturate") and dtype.name.startswith("float8"):
+        raise call.error("saturate=0 is not supported", "leave it at its default")
+    if dtype.name.startswith("float8"):
+        x = _saturated(call, x, dtype)
+    return call.apply("astype", x, dtype=dtype)
+
+
+_LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+
+
+def _saturated(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
+    """Clamp to the finite range of an 8-bit float; NaN stays NaN."""
+    if not dtype_of(x).is_float or dtype_of(x).bits < 16:
+        return x
+    high = _LARGEST[dtype.name]
+    return call.apply("clip", x, min=-high, max=high)
+
+
+@TABLE.op("Selu")
+def _selu(call: Call) -> Value:
+    """gamma · x where x is positive, else gamma · alpha · (exp(x) - 1)."""
+    x, alpha, gamma = call.tensor(0), call.attr("alpha"), call.attr("gamma")
+    if np.isclose(alpha, 1.6732632) and np.isclose(gamma, 1.050701):
+        return call.apply("selu", x)
+    return call.apply(
+        "multiply", call.apply("elu", x, alpha=alpha), call.scalar(gamma, dtype_of(x))
+    )
+
+
+@TABLE.op("Dropout")
+def _dropout(call: Call) -> Value:
+    """The identity of inference; the mask keeps every element."""
+    x = call.tensor(0)
+    training = call.has(2) and bool(call.known(2, "training_mode"))
+    if training and not (call.has(1) and float(call.known(1, "ratio")) == 0.0):
+        raise call.error("models are compiled for inference", "set training_mode to false")
+    mask = None
+    if call.wants(1):
+        mask = call.apply("full_like", x, fill_value=True, dtype="bool")
+    return [call.reshape(x, dims_of(x)), mask]

@@ -1,0 +1,261 @@
+"""RNN, GRU and LSTM, unrolled over sequences of known length.
+
+A direction is a loop over time steps whose state is h (and c for LSTM). The products with the
+inputs of all steps are computed at once; those with the state, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from blockwright import ir
+from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of, rank_of
+from blockwright.frontend.onnx.sizes import I64
+
+TABLE = Converters()
+Tensor = ir.GraphExpr
+Function = Callable[[Tensor], Tensor]
+_LONGEST = 1024  # time steps that are unrolled
+
+
+class Direction(msgspec.Struct, frozen=True, eq=False):
+    """Operands of one direction, and what its gates need.
+
+    Attributes:
+        products: x · Wᵀ + bias for all steps, (steps, batch, gates · size).
+        recurrent: R, (gates · size, size); recurrent_bias: of its products, or None.
+        peepholes: weights of the cell in the gates of an LSTM, or None.
+        functions: activations in the order of the operator.
+        size: of the state.
+    """
+
+    products: Tensor
+    recurrent: Tensor
+    recurrent_bias: Tensor | None
+    peepholes: Tensor | None
+    functions: list[Function]
+    size: int
+
+
+Step = Callable[[Call, Direction, Tensor, list[Tensor]], list[Tensor]]
+
+
+@TABLE.op("RNN")
+def _rnn(call: Call) -> Value:
+    return _recurrent(call, 1, 1, ("Tanh",), _rnn_step)
+
+
+@TABLE.op("GRU")
+def _gru(call: Call) -> Value:
+    return _recurrent(call, 3, 1, ("Sigmoid", "Tanh"), _gru_step)
+
+
+@TABLE.op("LSTM")
+def _lstm(call: Call) -> Value:
+    return _recurrent(call, 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
+
+
+def _recurrent(
+    call: Call, gates: int, states: int, defaults: tuple[str, ...], step: Step
+) -> list[Value]:
+    """All steps of all directions: every h, the last h, and the last c of an LSTM."""
+    x = call.tensor(0)
+    if call.attr("layout", 0):
+        x = call.apply("permute_dims", x, axes=(1, 0, 2))
+    length = ir.const_int(dims_of(x)[0])
+    if length is None or length > _LONGEST:
+        raise call.error(
+            "the length of the sequence is not known or too large to unroll",
+            f"declare it as a number up to {_LONGEST}",
+            "BW526",
+        )
+    direction = call.attr("direction")
+    count = 2 if direction == "bidirectional" else 1
+    every: list[Tensor] = []
+    last: list[list[Tensor]] = [[] for _ in range(states)]
+    for k in range(count):
+        part = _direction(call, x, k, gates, count, defaults)
+        start = [_initial(call, x, part, k, 5 + s) for s in range(states)]
+        backward = direction == "reverse" or k == 1
+        outputs, final = _run(call, part, start, length, backward, step)
+        batch, size = dims_of(final[0])
+        joined = [call.reshape(h, (1, 1, batch, size)) for h in outputs]
+        every.append(joined[0] if length == 1 else call.apply("concat", *joined, axis=0))
+        for kept, state in zip(last, final, strict=True):
+            kept.append(call.reshape(state, (1, batch, size)))
+    results = [_joined(call, every, 1), *(_joined(call, parts, 0) for parts in last)]
+    if call.attr("layout", 0):
+        results[0] = call.apply("permute_dims", results[0], axes=(2, 0, 1, 3))
+        results[1:] = [call.apply("permute_dims", r, axes=(1, 0, 2)) for r in results[1:]]
+    return list(results)
+
+
+def _joined(call: Call, parts: list[Tensor], axis: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else call.apply("concat", *parts, axis=axis)
+
+
+def _at(call: Call, value: Tensor, index: int) -> Tensor:
+    """The slice of a tensor at a position of its first axis."""
+    part = call.apply("slice", value, axis=0, begin=index, end=index + 1, step=1)
+    return call.reshape(part, dims_of(value)[1:])
+
+
+def _direction(
+    call: Call, x: Tensor, k: int, gates: int, count: int, defaults: tuple[str, ...]
+) -> Direction:
+    weight, recurrent = _at(call, call.tensor(1), k), _at(call, call.tensor(2), k)
+    size = ir.const_int(dims_of(recurrent)[1])
+    if size is None:
+        raise call.error("the size of the state is symbolic", "declare it as a number")
+    steps, batch, width = dims_of(x)
+    flat = call.reshape(x, (ir.mul(steps, batch), width))
+    products = call.apply("linear", flat, weight)
+    bias = None
+    if call.has(3):
+        both = _at(call, call.tensor(3), k)
+        first, bias = (
+            call.apply("slice", both, axis=0, begin=s, end=s + gates * size, step=1)
+            for s in (0, gates * size)
+        )
+        products = call.apply("add", products, first)
+    products = call.reshape(products, (steps, batch, gates * size))
+    names = list(call.attr("activations", defaults * count))[k * len(defaults) :]
+    peepholes = _at(call, call.tensor(7), k) if call.has(7) else None
+    functions = [_activation(call, names[n], k * len(defaults) + n) for n in range(len(defaults))]
+    return Direction(products, recurrent, bias, peepholes, functions, size)
+
+
+def _initial(call: Call, x: Tensor, part: Direction, k: int, position: int) -> Tensor:
+    """The state before the first step; zeros if it is not given."""
+    if call.has(position):
+        state = call.tensor(position)
+        if call.attr("layout", 0):
+            state = call.apply("permute_dims", state, axes=(1, 0, 2))
+        return _at(call, state, k)
+    shape = (dims_of(x)[1], ir.const(part.size, I64))
+    return call.apply("full", shape=shape, fill_value=0, dtype=dtype_of(x))
+
+
+def _run(
+    call: Call, part: Direction, state: list[Tensor], length: int, backward: bool, step: Step
+) -> tuple[list[Tensor], list[Tensor]]:
+    """All steps; beyond the length of a sequence outputs are 0 and the state stays."""
+    lengths = None
+    if call.has(4):
+        lengths = call.cast(call.tensor(4), I64)
+        lengths = call.reshape(lengths, (dims_of(lengths)[0], 1))
+    outputs: list[Any] = [None] * length
+    for at in range(length - 1, -1, -1) if backward else range(length):
+        new = step(call, part, _at(call, part.products, at), state)
+        output = new[0]
+        if lengths is not None:
+            inside = call.apply("greater", lengths, scalar=at, scalar_side="right")
+            output = call.apply("where", inside, output, call.scalar(0, dtype_of(output)))
+            new = [call.apply("where", inside, n, o) for n, o in zip(new, state, strict=True)]
+        outputs[at], state = output, new
+    return outputs, state
+
+
+def _gate(call: Call, value: Tensor, index: int, size: int) -> Tensor:
+    axis = rank_of(value) - 1
+    return call.apply("slice", value, axis=axis, begin=index * size, end=(index + 1) * size, step=1)
+
+
+def _with_state(call: Call, part: Direction, h: Tensor) -> Tensor:
+    """h · Rᵀ + bias."""
+    operands = [h, part.recurrent]
+    if part.recurrent_bias is not None:
+        operands.append(part.recurrent_bias)
+    return call.apply("linear", *operands)
+
+
+def _rnn_step(call: Call, part: Direction, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+    total = call.apply("add", x, _with_state(call, part, state[0]))
+    return [part.functions[0](_clipped(call, total))]
+
+
+def _gru_step(call: Call, part: Direction, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+    """Gates z and r, then a candidate n: h' = (1 - z) · n + z · h."""
+    (h,), size = state, part.size
+    first, second = part.functions
+    product = _with_state(call, part, h)
+
+    def total(k: int) -> Tensor:
+        return call.apply("add", _gate(call, x, k, size), _gate(call, product, k, size))
+
+    z, r = (first(_clipped(call, total(k))) for k in range(2))
+    if call.attr("linear_before_reset", 0):
+        inner = call.apply("multiply", r, _gate(call, product, 2, size))
+    else:
+        weight = call.apply("slice", part.recurrent, axis=0, begin=2 * size, end=3 * size, step=1)
+        inner = call.apply("linear", call.apply("multiply", r, h), weight)
+        if part.recurrent_bias is not None:
+            inner = call.apply("add", inner, _gate(call, part.recurrent_bias, 2, size))
+    n = second(_clipped(call, call.apply("add", _gate(call, x, 2, size), inner)))
+    kept = call.apply("multiply", z, h)
+    rest = call.apply("subtract", call.scalar(1, dtype_of(z)), z)
+    return [call.apply("add", call.apply("multiply", rest, n), kept)]
+
+
+def _lstm_step(call: Call, part: Direction, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+    """Gates i, o, f and a candidate; peepholes add weighted cells to the gates."""
+    (h, c), size = state, part.size
+    first, second, third = part.functions
+    total = call.apply("add", x, _with_state(call, part, h))
+    gates = [_gate(call, total, k, size) for k in range(4)]
+
+    def peep(value: Tensor, cell: Tensor, k: int) -> Tensor:
+        if part.peepholes is None:
+            return value
+        weighted = call.apply("multiply", cell, _gate(call, part.peepholes, k, size))
+        return call.apply("add", value, weighted)
+
+    i = first(_clipped(call, peep(gates[0], c, 0)))
+    if call.attr("input_forget", 0):
+        f = call.apply("subtract", call.scalar(1, dtype_of(i)), i)
+    else:
+        f = first(_clipped(call, peep(gates[2], c, 2)))
+    candidate = second(_clipped(call, gates[3]))
+    cell = call.apply("add", call.apply("multiply", f, c), call.apply("multiply", i, candidate))
+    o = first(_clipped(call, peep(gates[1], cell, 1)))
+    return [call.apply("multiply", o, third(cell)), cell]
+
+
+def _clipped(call: Call, value: Tensor) -> Tensor:
+    limit = call.attr("clip", 0.0)
+    return call.apply("clip", value, min=-limit, max=limit) if limit else value
+
+
+_PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
+_WITH_ALPHA = {"Elu": ("elu", 1.0), "LeakyRelu": ("leaky_relu", 0.01)}
+
+
+def _activation(call: Call, name: str, position: int) -> Function:
+    """The activation at a position of the list."""
+    alphas, betas = call.attr("activation_alpha", ()), call.attr("activation_beta", ())
+    if name in _PLAIN:
+        return lambda v: call.apply(_PLAIN[name], v)
+    if name == "Affine" and position < min(len(alphas), len(betas)):
+        a, b = alphas[position], betas[position]
+        return lambda v: call.apply(
+            "add",
+            call.apply("multiply", v, call.scalar(a, dtype_of(v))),
+            call.scalar(b, dtype_of(v)),
+        )
+    if name in _WITH_ALPHA:
+        row, usual = _WITH_ALPHA[name]
+        alpha = alphas[position] if position < len(alphas) else usual
+        return lambda v: call.apply(row, v, alpha=alpha)
+    if name == "Softsign":
+        one = 1
+        return lambda v: call.apply(
+            "divide",
+            v,
+            call.apply("add", call.apply("abs", v), call.scalar(one, dtype_of(v))),
+        )
+    if name == "Softplus":
+        return lambda v: call.apply("softplus", v)
+    raise call.error(f"the activation {name} is not supported", "use Tanh, Sigmoid or Relu")

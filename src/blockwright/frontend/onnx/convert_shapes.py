@@ -1,0 +1,365 @@
+"""Operators that move elements: reshape, slice, split, pad, tile, transposed blocks."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.frontend.onnx.call import (
+    Call,
+    Converters,
+    Value,
+    axis_of,
+    dims_of,
+    dtype_of,
+    rank_of,
+)
+from blockwright.frontend.onnx.model import element_type
+from blockwright.frontend.onnx.sizes import I64, expr
+from blockwright.graph import shape_value
+
+TABLE = Converters()
+_ZERO = ir.const(0, I64)
+
+
+@TABLE.op("Reshape")
+def _reshape(call: Call) -> Value:
+    """A 0 in the shape keeps a dimension, unless `allowzero` is set; -1 is what remains."""
+    x, wanted = call.tensor(0), call.sizes(1, "the shape")
+    dims, keeps = dims_of(x), not call.attr("allowzero", 0)
+    shape = [dims[k] if _is(d, 0) and keeps else d for k, d in enumerate(wanted)]
+    open_axes = [k for k, d in enumerate(shape) if _is(d, -1)]
+    if open_axes:
+        (axis,) = open_axes
+        rest = [d for k, d in enumerate(shape) if k != axis]
+        shape[axis] = _quotient(call, dims, rest)
+    return call.reshape(_with_elements(call, x, shape), shape)
+
+
+def _with_elements(call: Call, x: ir.GraphExpr, shape: Any) -> ir.GraphExpr:
+    """The tensor with as many elements as a shape has, which calls check unless it is proved."""
+    have, wanted = product(dims_of(x)), product(shape)
+    analyzer = call.imp.builder.analyzer
+    if analyzer.prove_equal(have, wanted) or analyzer.prove(ir.compare(ir.NE, have, wanted)):
+        return x
+    flat = call.reshape(x, (have,))
+    info = ir.TensorInfo((wanted,), dtype_of(x))
+    message = (
+        f"BW708: {call.op} {call.name}: %d elements do not fill a shape of %d\n"
+        "help: pass inputs of other sizes"
+    )
+    return call.imp.builder.match_cast(flat, info, "sized", message, (have, wanted))
+
+
+def _is(value: Any, number: int) -> bool:
+    return isinstance(value, int) and value == number
+
+
+def _quotient(call: Call, dims: Any, rest: list[Any]) -> Any:
+    """The product of `dims` divided by that of `rest`, where common factors cancel."""
+    left, divisor = list(dims), list(rest)
+    for value in rest:
+        for other in left:
+            if call.imp.builder.analyzer.prove_equal(expr(value), expr(other)):
+                left.remove(other)
+                divisor.remove(value)
+                break
+    total = product(left)
+    return total if not divisor else ir.floordiv(expr(total), expr(product(divisor)))
+
+
+def product(values: Any) -> Any:
+    """The product of sizes."""
+    result: Any = ir.const(1, I64)
+    for value in values:
+        result = ir.mul(result, expr(value))
+    return result
+
+
+@TABLE.op("Flatten")
+def _flatten(call: Call) -> Value:
+    x = call.tensor(0)
+    axis, dims = call.attr("axis"), dims_of(x)
+    axis = axis + len(dims) if axis < 0 else axis
+    return call.reshape(x, (product(dims[:axis]), product(dims[axis:])))
+
+
+@TABLE.op("Transpose")
+def _transpose(call: Call) -> Value:
+    x = call.tensor(0)
+    return call.apply("permute_dims", x, axes=call.attr("perm", tuple(range(rank_of(x)))[::-1]))
+
+
+def axes_of(call: Call, position: int) -> tuple[int, ...] | None:
+    """Axes as an attribute (of older versions) or an input; None if left out."""
+    if "axes" in call.attrs:
+        return tuple(call.attr("axes"))
+    return call.ints(position, "axes") if call.has(position) else None
+
+
+@TABLE.op("Unsqueeze")
+def _unsqueeze(call: Call) -> Value:
+    x, axes = call.tensor(0), axes_of(call, 1)
+    assert axes is not None
+    rank = rank_of(x) + len(axes)
+    places = {axis_of(axis, rank) for axis in axes}
+    if len(places) != len(axes):
+        raise call.error(f"axes {axes} contain one axis twice", "name each axis once")
+    rest = iter(dims_of(x))
+    return call.reshape(x, [1 if axis in places else next(rest) for axis in range(rank)])
+
+
+@TABLE.op("Squeeze")
+def _squeeze(call: Call) -> Value:
+    x, axes = call.tensor(0), axes_of(call, 1)
+    dims = dims_of(x)
+    if axes is None:
+        places = {axis for axis, d in enumerate(dims) if ir.is_const_int(d, 1)}
+    else:
+        places = {axis_of(axis, len(dims)) for axis in axes}
+    for axis in places:
+        if ir.const_int(dims[axis]) is None:
+            one = ir.compare(ir.EQ, dims[axis], ir.const(1, I64))
+            call.require(one, f"BW708: dimension {axis} is squeezed and must be 1")
+        elif not ir.is_const_int(dims[axis], 1):
+            raise call.error(f"dimension {axis} is {dims[axis]}, not 1", "squeeze another axis")
+    return call.reshape(x, [d for axis, d in enumerate(dims) if axis not in places])
+
+
+@TABLE.op("Expand")
+def _expand(call: Call) -> Value:
+    """Broadcast in both directions: a size 1 of the wanted shape keeps the operand's."""
+    x, wanted = call.tensor(0), call.sizes(1, "the shape")
+    dims: list[Any] = list(dims_of(x))
+    rank = max(len(dims), len(wanted))
+    dims = [1] * (rank - len(dims)) + dims
+    shape = [1] * (rank - len(wanted)) + list(wanted)
+    both = [d if _is_one(s) else s for d, s in zip(dims, shape, strict=True)]
+    return call.apply("broadcast_to", x, shape_value([expr(d) for d in both]))
+
+
+def _is_one(value: Any) -> bool:
+    return _is(value, 1) or (isinstance(value, ir.Expr) and ir.is_const_int(value, 1))
+
+
+@TABLE.op("Slice")
+def _slice(call: Call) -> Value:
+    x = call.tensor(0)
+    if "starts" in call.attrs:
+        starts, ends = call.attr("starts"), call.attr("ends")
+    else:
+        starts, ends = call.sizes(1, "starts"), call.sizes(2, "ends")
+    axes = axes_of(call, 3)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = call.ints(4, "steps") if call.has(4) else (1,) * len(starts)
+    for axis, begin, end, step in zip(axes, starts, ends, steps, strict=True):
+        x = slice_axis(call, x, axis_of(axis, rank_of(x)), begin, end, step)
+    return x if x is not call.tensor(0) else call.reshape(x, dims_of(x))
+
+
+def slice_axis(call: Call, x: ir.GraphExpr, axis: int, begin: Any, end: Any, step: int) -> Any:
+    """Elements begin, begin + step, … before end along an axis; bounds are clamped as in Python."""
+    size = dims_of(x)[axis]
+    if step > 0:
+        return call.apply("slice", x, axis=axis, begin=_bound(begin), end=_bound(end), step=step)
+    last = ir.sub(size, ir.const(1, I64))
+    first = _mirrored(begin, size, last)
+    stop = _mirrored(end, size, last)
+    backward = call.apply("flip", x, axis=axis)
+    return call.apply("slice", backward, axis=axis, begin=first, end=stop, step=-step)
+
+
+_MOST = (1 << 40) - 1
+
+
+def _bound(value: Any) -> Any:
+    """A bound that fits the range of sizes."""
+    return max(-_MOST, min(_MOST, value)) if isinstance(value, int) else value
+
+
+def _mirrored(value: Any, size: ir.Expr, last: ir.Expr) -> ir.Expr:
+    """A position in the reversed axis, at least 0 and at most its size."""
+    place = expr(_bound(value))
+    if not (isinstance(value, int) and value >= 0):
+        place = ir.select(ir.compare(ir.LT, place, _ZERO), ir.add(place, size), place)
+    return ir.minimum(ir.maximum(ir.sub(last, place), _ZERO), size)
+
+
+@TABLE.op("Split")
+def _split(call: Call) -> Value:
+    x = call.tensor(0)
+    axis = axis_of(call.attr("axis"), rank_of(x))
+    size = dims_of(x)[axis]
+    count = len(call.outputs)
+    if "split" in call.attrs or call.has(1):
+        parts = list(call.attr("split")) if "split" in call.attrs else list(call.sizes(1, "split"))
+    else:
+        width = ir.floordiv(ir.add(size, ir.const(count - 1, I64)), ir.const(count, I64))
+        parts = [width] * (count - 1) + [None]
+    results: list[Value] = []
+    begin: Any = _ZERO
+    for part in parts:
+        end = size if part is None else ir.add(begin, expr(part))
+        results.append(call.apply("slice", x, axis=axis, begin=begin, end=end, step=1))
+        begin = call.imp.builder.analyzer.simplify(end)
+    return results
+
+
+@TABLE.op("Tile")
+def _tile(call: Call) -> Value:
+    """Each axis is doubled to (1, size), broadcast to (repeats, size) and joined again."""
+    x, repeats = call.tensor(0), call.sizes(1, "repeats")
+    dims = dims_of(x)
+    if all(_is_one(r) for r in repeats):
+        return call.reshape(x, dims)
+    apart = [d for size in dims for d in (1, size)]
+    shape = [expr(d) for size, r in zip(dims, repeats, strict=True) for d in (r, size)]
+    spread = call.apply("broadcast_to", call.reshape(x, apart), shape_value(shape))
+    return call.reshape(
+        spread, [ir.mul(expr(r), size) for size, r in zip(dims, repeats, strict=True)]
+    )
+
+
+_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+
+
+@TABLE.op("Pad")
+def _pad(call: Call) -> Value:
+    """Negative padding removes elements."""
+    x = call.tensor(0)
+    rank = rank_of(x)
+    pads = list(call.attr("pads") if "pads" in call.attrs else call.sizes(1, "pads"))
+    axes = call.ints(3, "axes") if call.has(3) else tuple(range(rank))
+    width: list[tuple[Any, Any]] = [(0, 0)] * rank
+    for place, axis in enumerate(axes):
+        width[axis_of(axis, rank)] = pads[place], pads[place + len(axes)]
+    for axis, (before, after) in enumerate(width):
+        cut = [-min(v, 0) if isinstance(v, int) else 0 for v in (before, after)]
+        if any(cut):
+            end = ir.sub(dims_of(x)[axis], ir.const(cut[1], I64))
+            x = call.apply("slice", x, axis=axis, begin=cut[0], end=end, step=1)
+    width = [
+        (max(b, 0) if isinstance(b, int) else b, max(a, 0) if isinstance(a, int) else a)
+        for b, a in width
+    ]
+    value: Any = call.attr("value", 0)
+    mode = _MODES[call.attr("mode")]
+    if call.has(2) and isinstance(call.value(2), ir.GraphExpr) and mode == "constant":
+        return _padded_with(call, x, tuple(width), call.reshape(call.tensor(2), ()))
+    if call.has(2) and mode == "constant":
+        value = call.known(2, "the padding value").reshape(())[()]
+    return call.apply("pad", x, pad_width=tuple(width), pad_value=_number(value), pad_mode=mode)
+
+
+def _padded_with(call: Call, x: ir.GraphExpr, width: Any, value: ir.GraphExpr) -> ir.GraphExpr:
+    """Padding with an element that is known when the model runs."""
+    padded = call.apply("pad", x, pad_width=width)
+    inside = call.apply("full_like", x, fill_value=1, dtype="uint8")
+    inside = call.apply("pad", inside, pad_width=width)
+    where = call.apply("not_equal", inside, call.scalar(0, ir.dtype_of("uint8")))
+    return call.apply("where", where, padded, value)
+
+
+def _number(value: Any) -> Any:
+    """A NumPy scalar as a Python number."""
+    if not isinstance(value, np.generic):
+        return value
+    scalar = cast("Any", value)
+    return scalar.item() if scalar.dtype.kind in "iufb" else float(scalar)
+
+
+@TABLE.op("DepthToSpace")
+def _depth_to_space(call: Call) -> Value:
+    x, b = call.tensor(0), call.attr("blocksize")
+    n, c, h, w = dims_of(x)
+    depth = ir.floordiv(c, ir.const(b * b, I64))
+    if call.attr("mode") == "CRD":
+        shape, order = (n, depth, b, b, h, w), (0, 1, 4, 2, 5, 3)
+    else:
+        shape, order = (n, b, b, depth, h, w), (0, 3, 4, 1, 5, 2)
+    apart = call.apply("permute_dims", call.reshape(x, shape), axes=order)
+    block = ir.const(b, I64)
+    return call.reshape(apart, (n, depth, ir.mul(h, block), ir.mul(w, block)))
+
+
+@TABLE.op("SpaceToDepth")
+def _space_to_depth(call: Call) -> Value:
+    x, b = call.tensor(0), call.attr("blocksize")
+    n, c, h, w = dims_of(x)
+    block = ir.const(b, I64)
+    rows, columns = ir.floordiv(h, block), ir.floordiv(w, block)
+    apart = call.reshape(x, (n, c, rows, b, columns, b))
+    moved = call.apply("permute_dims", apart, axes=(0, 3, 5, 1, 2, 4))
+    return call.reshape(moved, (n, ir.mul(c, ir.const(b * b, I64)), rows, columns))
+
+
+@TABLE.op("ConstantOfShape")
+def _constant_of_shape(call: Call) -> Value:
+    shape = [expr(d) for d in call.sizes(0, "the shape")]
+    value = call.attr("value", np.zeros(1, np.float32))
+    element = value.reshape(())[()]
+    return call.apply(
+        "full",
+        shape_value(shape),
+        fill_value=_number(element),
+        dtype=ir.dtype_of(value.dtype),
+    )
+
+
+@TABLE.op("Range")
+def _range(call: Call) -> Value:
+    dtype = call.imp.dtype(call.value(0))
+    what = "a bound of the range"
+    if dtype.is_float:
+        begin, end, step = (float(call.known(k, what).reshape(())) for k in range(3))
+    else:
+        begin, end, step = (call.sizes(k, what)[0] for k in range(3))
+    return call.apply("arange", begin=begin, end=end, step=step, dtype=dtype)
+
+
+@TABLE.op("EyeLike")
+def _eye_like(call: Call) -> Value:
+    x = call.tensor(0)
+    rows, columns = dims_of(x)
+    dtype = element_type(call.attr("dtype"), "the result") if "dtype" in call.attrs else dtype_of(x)
+    index = [
+        call.apply("arange", begin=0, end=size, step=1, dtype="int64") for size in (rows, columns)
+    ]
+    shifted = call.apply("add", index[0], call.scalar(call.attr("k"), I64))
+    same = call.apply(
+        "equal", call.reshape(shifted, (rows, 1)), call.reshape(index[1], (1, columns))
+    )
+    return call.cast(same, dtype)
+
+
+@TABLE.op("Trilu")
+def _trilu(call: Call) -> Value:
+    x = call.tensor(0)
+    k = call.sizes(1, "k")[0] if call.has(1) else 0
+    name = "triu" if call.attr("upper") else "tril"
+    if dtype_of(x).is_bool:
+        wide = call.apply(name, call.cast(x, "uint8"), k=k)
+        return call.apply("not_equal", wide, call.scalar(0, ir.dtype_of("uint8")))
+    return call.apply(name, x, k=k)
+
+
+@TABLE.op("CenterCropPad")
+def _center_crop_pad(call: Call) -> Value:
+    x, target = call.tensor(0), call.ints(1, "the shape")
+    axes = call.attr("axes", None) or tuple(range(rank_of(x)))
+    for axis, wanted in zip(axes, target, strict=True):
+        axis = axis_of(axis, rank_of(x))
+        size = ir.const_int(dims_of(x)[axis])
+        if size is None:
+            raise call.error(f"dimension {axis} is symbolic", "declare it as a number")
+        if size > wanted:
+            begin = (size - wanted) // 2
+            x = call.apply("slice", x, axis=axis, begin=begin, end=begin + wanted, step=1)
+        elif size < wanted:
+            before = (wanted - size) // 2
+            width = [(0, 0)] * rank_of(x)
+            width[axis] = (before, wanted - size - before)
+            x = call.apply("pad", x, pad_width=tuple(width))
+    return x if x is not call.tensor(0) else call.reshape(x, dims_of(x))

@@ -1,0 +1,41 @@
+"""The table of converters of ONNX operators.
+
+Operators whose inputs and attributes are those of an operator row have no converter of their own:
+the row names them (`OpRow.onnx`). The others are in the files `convert_*.py`, one for each family.
+"""
+
+from __future__ import annotations
+
+from blockwright.frontend.onnx import (
+    convert_control,
+    convert_elementwise,
+    convert_norms,
+    convert_products,
+    convert_quantized,
+    convert_recurrent,
+    convert_reductions,
+    convert_resize,
+    convert_selection,
+    convert_shapes,
+    convert_windows,
+)
+from blockwright.frontend.onnx.call import Converters
+from blockwright.frontend.onnx.row_calls import add_rows
+from blockwright.ops.table import OPERATORS
+
+CONVERTERS = Converters()
+for _family in (
+    convert_control,
+    convert_elementwise,
+    convert_norms,
+    convert_products,
+    convert_quantized,
+    convert_recurrent,
+    convert_reductions,
+    convert_resize,
+    convert_selection,
+    convert_shapes,
+    convert_windows,
+):
+    CONVERTERS.add(_family.TABLE)
+add_rows(CONVERTERS, OPERATORS)

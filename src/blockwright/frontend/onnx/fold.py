@@ -1,0 +1,396 @@
+"""Evaluation of nodes whose operands are known or are sizes.
+
+    Shape → Gather(0) → Mul(2) → Concat(…, 64) → Reshape      reshape to (n * 2, 64)
+
+Each rule takes the elements of its operands as NumPy arrays of objects: numbers and size
+expressions. A rule returns None where the result is not known for all sizes, and the node is then
+converted to run. Large arrays are left to the graph passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.frontend.onnx.call import Call, Value, dims_of
+from blockwright.frontend.onnx.model import element_type
+from blockwright.frontend.onnx.sizes import I64, Items, Sizes, array_of, items_of, packed
+
+_LIMIT = 4096  # elements of a result that is evaluated here
+Rule = Callable[[Call], Any]
+_RULES: dict[str, Rule] = {}
+
+
+def fold(call: Call) -> Sequence[Value] | None:
+    """The values of a node's outputs if they are known at import; else None."""
+    rule = _RULES.get(call.op) if call.domain in ("", "ai.onnx") else None
+    if rule is None:
+        return None
+    if call.op not in _OF_SHAPES and not all(map(_is_known, call.operands)):
+        return None
+    result = rule(call)
+    if result is None:
+        return None
+    return cast("list[Value]", result) if isinstance(result, list) else [result]
+
+
+def _is_known(value: Value) -> bool:
+    if isinstance(value, Sizes):
+        return True
+    return value is None or (isinstance(value, np.ndarray) and value.size <= _LIMIT)
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def register(fn: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(names, fn))
+        return fn
+
+    return register
+
+
+def type_of(value: Value) -> ir.DType:
+    """The element type of a value in the model."""
+    if isinstance(value, Sizes):
+        return value.dtype
+    array = array_of(value)
+    if array is not None:
+        return ir.dtype_of(array.dtype)
+    return value.tensor_info.dtype
+
+
+def _numbers(call: Call) -> bool:
+    """Whether all operands are arrays, without size expressions."""
+    return all(v is None or isinstance(v, np.ndarray) for v in call.operands)
+
+
+# ------------------------------------------------------------------------------------ constants
+
+
+@_rule("Constant")
+def _constant(call: Call) -> Value:
+    kinds = {"value_float": np.float32, "value_floats": np.float32}
+    for name, value in call.attrs.items():
+        if name == "value":
+            return value
+        if name in ("value_float", "value_floats", "value_int", "value_ints"):
+            return np.asarray(value, kinds.get(name, np.int64))
+    raise call.error("only numbers are supported", "set value to a tensor of numbers")
+
+
+@_rule("Identity")
+def _identity(call: Call) -> Value:
+    return call.value(0)
+
+
+@_rule("Shape")
+def _shape(call: Call) -> Value:
+    dims = _dims(call.value(0))
+    begin, end, _ = slice(call.attr("start", 0), call.attr("end", None)).indices(len(dims))
+    return packed(_list(dims[begin:end]), I64)
+
+
+@_rule("Size")
+def _size(call: Call) -> Value:
+    return packed(np.asarray(_product(_dims(call.value(0))), dtype=object), I64)
+
+
+def _dims(value: Value) -> list[Any]:
+    if isinstance(value, Sizes):
+        return list(value.items.shape)
+    array = array_of(value)
+    return list(dims_of(value)) if array is None else list(array.shape)
+
+
+def _list(values: Sequence[Any]) -> Items:
+    result = np.empty(len(values), dtype=object)
+    result[:] = list(values)
+    return result
+
+
+def _product(values: Sequence[Any]) -> Any:
+    result: Any = 1
+    for value in values:
+        result = value if isinstance(result, int) and result == 1 else result * value
+    return result
+
+
+@_rule("ConstantOfShape")
+def _constant_of_shape(call: Call) -> Value:
+    shape = call.sizes(0, "the shape")
+    if any(isinstance(d, ir.Expr) for d in shape) or math.prod(shape) > _LIMIT:
+        return None
+    value = call.attr("value", np.zeros(1, np.float32))
+    return np.full(shape, value.reshape(())[()], value.dtype)
+
+
+_OF_SHAPES = frozenset({"Shape", "Size", "Identity"})
+ALWAYS = _OF_SHAPES | {"Constant"}
+"""Operators that are never left to run."""
+
+
+# -------------------------------------------------------------------------------------- movers
+
+
+@_rule("Gather")
+def _gather(call: Call) -> Value:
+    items, indices = items_of(call.value(0)), array_of(call.value(1))
+    if indices is None:
+        return None
+    taken = np.take(items, indices.astype(np.int64), axis=call.attr("axis"))
+    return packed(taken, type_of(call.value(0)))
+
+
+@_rule("Concat")
+def _concat(call: Call) -> Value:
+    joined = np.concatenate([items_of(v) for v in call.operands], axis=call.attr("axis"))
+    return packed(joined, type_of(call.value(0)))
+
+
+@_rule("Unsqueeze")
+def _unsqueeze(call: Call) -> Value:
+    items = items_of(call.value(0))
+    axes = call.attr("axes") if "axes" in call.attrs else call.ints(1, "axes")
+    return packed(np.expand_dims(items, tuple(axes)), type_of(call.value(0)))
+
+
+@_rule("Squeeze")
+def _squeeze(call: Call) -> Value:
+    items = items_of(call.value(0))
+    axes = call.attr("axes", None)
+    if axes is None and call.has(1):
+        axes = call.ints(1, "axes")
+    squeezed = np.squeeze(items, None if axes is None else tuple(axes))
+    return packed(np.asarray(squeezed, dtype=object), type_of(call.value(0)))
+
+
+@_rule("Reshape")
+def _reshape(call: Call) -> Value:
+    items, shape = items_of(call.value(0)), call.sizes(1, "the shape")
+    if any(isinstance(d, ir.Expr) for d in shape):
+        return None
+    keeps = not call.attr("allowzero", 0)
+    dims = [items.shape[k] if d == 0 and keeps else d for k, d in enumerate(shape)]
+    return packed(items.reshape(dims), type_of(call.value(0)))
+
+
+@_rule("Flatten")
+def _flatten(call: Call) -> Value:
+    items = items_of(call.value(0))
+    before = math.prod(items.shape[: call.attr("axis")])
+    return packed(items.reshape(before, -1), type_of(call.value(0)))
+
+
+@_rule("Transpose")
+def _transpose(call: Call) -> Value:
+    return packed(
+        items_of(call.value(0)).transpose(call.attr("perm", None)), type_of(call.value(0))
+    )
+
+
+@_rule("Expand")
+def _expand(call: Call) -> Value:
+    items, shape = items_of(call.value(0)), call.sizes(1, "the shape")
+    if any(isinstance(d, ir.Expr) for d in shape) or math.prod(shape) > _LIMIT:
+        return None
+    dims = np.broadcast_shapes(items.shape, tuple(shape))
+    return packed(np.broadcast_to(items, dims), type_of(call.value(0)))
+
+
+@_rule("Tile")
+def _tile(call: Call) -> Value:
+    repeats = call.sizes(1, "repeats")
+    if any(isinstance(d, ir.Expr) for d in repeats) or math.prod(repeats) > _LIMIT:
+        return None
+    return packed(np.tile(items_of(call.value(0)), repeats), type_of(call.value(0)))
+
+
+@_rule("Slice")
+def _slice(call: Call) -> Value:
+    if "starts" in call.attrs or any(isinstance(v, Sizes) for v in call.operands[1:]):
+        return None
+    items = items_of(call.value(0))
+    starts, ends = call.ints(1, "starts"), call.ints(2, "ends")
+    axes = call.ints(3, "axes") if call.has(3) else tuple(range(len(starts)))
+    steps = call.ints(4, "steps") if call.has(4) else (1,) * len(starts)
+    parts = [slice(None)] * items.ndim
+    for axis, begin, end, step in zip(axes, starts, ends, steps, strict=True):
+        last = None if step < 0 and end < -items.shape[axis] else end
+        parts[axis] = slice(begin, last, step)
+    return packed(items[tuple(parts)], type_of(call.value(0)))
+
+
+@_rule("Split")
+def _split(call: Call) -> Value:
+    items, axis = items_of(call.value(0)), call.attr("axis")
+    if "split" in call.attrs or call.has(1):
+        sizes = call.attr("split") if "split" in call.attrs else call.ints(1, "split")
+        parts = np.split(items, np.cumsum(sizes)[:-1], axis)
+    else:
+        size = -(-items.shape[axis] // len(call.outputs))
+        parts = np.split(items, range(size, items.shape[axis], size), axis)
+    return [packed(part, type_of(call.value(0))) for part in parts]
+
+
+@_rule("Range")
+def _range(call: Call) -> Value:
+    if not _numbers(call) or type_of(call.value(0)).is_float:
+        return None
+    begin, end, step = (v.reshape(())[()] for v in call.operands)
+    if step == 0 or (int(end) - int(begin)) // int(step) > _LIMIT:
+        return None
+    return np.arange(begin, end, step, dtype=call.value(0).dtype)
+
+
+@_rule("NonZero")
+def _nonzero(call: Call) -> Value:
+    return np.asarray(np.nonzero(call.value(0)), np.int64) if _numbers(call) else None
+
+
+# ---------------------------------------------------------------------------------- arithmetic
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Equal": np.equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+}
+_TRUTHS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+
+
+@_rule("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", *_BINARY)
+def _binary(call: Call) -> Value:
+    if call.op in ("Max", "Min") and len(call.operands) != 2:
+        return None
+    dtype = ir.dtype_of("bool") if call.op in _TRUTHS else type_of(call.value(0))
+    if _numbers(call):
+        return _of_numbers(call)
+    a, b = np.broadcast_arrays(items_of(call.value(0)), items_of(call.value(1)))
+    flat: list[Any] = []
+    for left, right in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True):
+        value = _element(call, left, right)
+        if value is None:
+            return None
+        flat.append(value)
+    return packed(_list(flat).reshape(a.shape), dtype)
+
+
+def _element(call: Call, a: Any, b: Any) -> Any:
+    """One element of an operator of two operands of integers."""
+    if isinstance(a, ir.Expr) or isinstance(b, ir.Expr):
+        whole = not type_of(call.value(0)).is_float or call.op not in ("Div", "Mod")
+        return call.imp.sizes.binary(call.op, _whole(a), _whole(b)) if whole else None
+    if call.op in ("Max", "Min"):
+        return max(a, b) if call.op == "Max" else min(a, b)
+    if call.op == "Mod":
+        return None if b == 0 or call.attr("fmod") else a % b
+    if call.op == "Div":
+        return None if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return _BINARY[call.op](a, b)
+
+
+def _whole(value: Any) -> Any:
+    """A whole number of a float type as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _of_numbers(call: Call) -> Value:
+    a, b = call.operands
+    if call.op in _BINARY:
+        return np.asarray(_BINARY[call.op](a, b))
+    if type_of(a).is_float:
+        return np.asarray(np.divide(a, b), a.dtype) if call.op == "Div" and np.all(b) else None
+    left, right = np.broadcast_arrays(a.astype(object), b.astype(object))
+    pairs = zip(left.reshape(-1).tolist(), right.reshape(-1).tolist(), strict=True)
+    flat = [_element(call, x, y) for x, y in pairs]
+    if any(v is None for v in flat):
+        return None
+    return _list(flat).reshape(left.shape).astype(a.dtype)
+
+
+@_rule("Not")
+def _not(call: Call) -> Value:
+    return np.logical_not(call.value(0)) if _numbers(call) else None
+
+
+@_rule("Neg")
+def _neg(call: Call) -> Value:
+    if _numbers(call):
+        return np.negative(call.value(0))
+    return packed(0 - items_of(call.value(0)), type_of(call.value(0)))
+
+
+_FLOAT_UNARY: dict[str, Callable[..., Any]] = {"Floor": np.floor, "Ceil": np.ceil, "Sqrt": np.sqrt}
+
+
+@_rule(*_FLOAT_UNARY)
+def _float_unary(call: Call) -> Value:
+    if _numbers(call):
+        value = call.value(0)
+        return np.asarray(_FLOAT_UNARY[call.op](value), value.dtype)
+    # Sizes that were cast to a float type are whole numbers.
+    return None if call.op == "Sqrt" else call.value(0)
+
+
+@_rule("Cast")
+def _cast(call: Call) -> Value:
+    value, dtype = call.value(0), element_type(call.attr("to"), "the result")
+    if isinstance(value, Sizes):
+        wide = dtype.name in ("int64", "int32", "float32", "float64")
+        return Sizes(value.items, dtype) if wide else None
+    simple = {"int64", "int32", "bool", "float32", "float64"}
+    if dtype.name not in simple or value.dtype.name not in simple:
+        return None
+    if value.dtype.kind == "f" and dtype.is_int and not np.all(np.abs(value) < 1 << 31):
+        return None
+    return value.astype(dtype.numpy())
+
+
+@_rule("Where")
+def _where(call: Call) -> Value:
+    condition = array_of(call.value(0))
+    if condition is None:
+        return None
+    chosen = np.where(condition, items_of(call.value(1)), items_of(call.value(2)))
+    return packed(chosen, type_of(call.value(1)))
+
+
+@_rule("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin")
+def _reduce(call: Call) -> Value:
+    """A reduction of a list to one element."""
+    items = items_of(call.value(0))
+    axes = call.attr("axes", None)
+    if axes is None and call.has(1):
+        axes = call.ints(1, "axes")
+    if items.ndim != 1 or not items.size or axes not in (None, (0,), (-1,)):
+        return None
+    if axes is None and call.attr("noop_with_empty_axes", 0):
+        return call.value(0)
+    flat, dtype = items.tolist(), type_of(call.value(0))
+    if dtype.is_float:
+        return None
+    fold_two = {"ReduceProd": ir.mul, "ReduceSum": ir.add, "ReduceMax": ir.maximum}
+    total = flat[0]
+    for value in flat[1:]:
+        if isinstance(total, ir.Expr) or isinstance(value, ir.Expr):
+            two = fold_two.get(call.op, ir.minimum)
+            total = two(ir.as_expr(total, I64), ir.as_expr(value, I64))
+        else:
+            plain: dict[str, Callable[[int, int], int]] = {
+                "ReduceProd": lambda a, b: a * b,
+                "ReduceSum": lambda a, b: a + b,
+                "ReduceMax": max,
+            }
+            total = plain.get(call.op, min)(total, value)
+    shape = (1,) if call.attr("keepdims") else ()
+    return packed(_list([total]).reshape(shape), dtype)

@@ -1,0 +1,231 @@
+"""ONNX models: loading, dynamic sizes, names, functions, control flow, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright.support import BlockwrightError
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+Array = np.ndarray[Any, Any]
+
+
+def node(op: str, inputs: str, outputs: str, **attrs: Any) -> Any:
+    return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
+
+
+def info(name: str, shape: Sequence[Any] | None, kind: int = FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(
+    nodes: list[Any],
+    inputs: list[Any],
+    outputs: list[Any],
+    constants: dict[str, Array] | None = None,
+    opset: int = 18,
+    functions: Sequence[Any] = (),
+) -> Any:
+    tensors = [numpy_helper.from_array(v, n) for n, v in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, tensors)
+    domains = {"": opset} | {f.domain: 1 for f in functions}
+    return helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid(d, v) for d, v in domains.items()],
+        functions=functions,
+    )
+
+
+def refusal(proto: Any, fixed: dict[str, Array] | None = None) -> BlockwrightError:
+    with pytest.raises(BlockwrightError) as caught:
+        bw.import_model(proto, fixed)
+    return caught.value
+
+
+def drawn(*shape: int) -> Array:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype("float32")
+
+
+def halves() -> Any:
+    """relu(x · w + b) with pairs of rows joined: the shape is computed from the batch."""
+    nodes = [
+        node("Gemm", "x w b", "product"),
+        node("Relu", "product", "positive"),
+        node("Shape", "positive", "shape"),
+        node("Gather", "shape first", "rows"),
+        node("Div", "rows two", "half"),
+        node("Unsqueeze", "half zero", "listed"),
+        node("Concat", "listed rest", "target", axis=0),
+        node("Reshape", "positive target", "joined"),
+        node("MatMul", "joined w2", "y"),
+    ]
+    constants = {
+        "w": drawn(4, 8),
+        "b": drawn(8),
+        "w2": drawn(16, 3),
+        "first": np.array(0),
+        "two": np.array(2),
+        "zero": np.array([0]),
+        "rest": np.array([16]),
+    }
+    return model(nodes, [info("x", ["batch", 4])], [info("y", ["half", 3])], constants)
+
+
+def expected_halves(x: Array) -> Array:
+    hidden = np.maximum(x @ drawn(4, 8) + drawn(8), 0)
+    return hidden.reshape(len(x) // 2, 16) @ drawn(16, 3)
+
+
+def test_a_model_runs_for_all_sizes_of_a_named_dimension() -> None:
+    exe = bw.compile(halves())
+    assert exe.signature.dims == {"batch": (0, None)}
+    assert [r.name for r in exe.signature.results] == ["y"]
+    for rows in (2, 6, 0):
+        x = drawn(rows, 4)
+        (by_position,) = exe(x)
+        np.testing.assert_allclose(by_position, expected_halves(x), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(exe(x=x)[0], by_position)
+
+
+def test_sizes_that_do_not_fit_a_reshape_are_refused_by_calls() -> None:
+    nodes = [node("Reshape", "x shape", "y")]
+    proto = model(
+        nodes, [info("x", ["n"])], [info("y", None)], {"shape": np.array([-1, 4], "int64")}
+    )
+    exe = bw.compile(proto)
+    assert exe(drawn(8))[0].shape == (2, 4)
+    with pytest.raises(BlockwrightError) as caught:
+        exe(drawn(6))
+    assert caught.value.code == "BW708"
+
+
+def test_paths_and_bytes_are_models(tmp_path: Path) -> None:
+    proto = halves()
+    path = tmp_path / "model.onnx"
+    onnx.save(halves(), path, save_as_external_data=True, location="weights", size_threshold=0)
+    for source in (path, str(path), proto.SerializeToString()):
+        found = bw.import_model(source)
+        assert bw.ir.structural_equal(found.functions["main"], bw.import_model(proto)["main"])
+
+
+def test_names_that_are_no_identifiers_can_be_passed() -> None:
+    proto = model(
+        [node("Neg", "input.1", "out/0")], [info("input.1", [None])], [info("out/0", [1])]
+    )
+    exe = bw.compile(proto)
+    np.testing.assert_array_equal(exe(**{"input.1": drawn(3)})[0], -drawn(3))
+    assert exe.signature.results[0].name == "out/0"
+
+
+def test_functions_of_the_model_are_expanded_with_their_attributes() -> None:
+    body = node("LeakyRelu", "v", "w")
+    reference = onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT)
+    reference.ref_attr_name = "slope"
+    body.attribute.append(reference)
+    function = helper.make_function(
+        "own", "Bent", ["v"], ["w"], [body], [helper.make_opsetid("", 18)], ["slope"]
+    )
+    call = helper.make_node("Bent", ["x"], ["y"], domain="own", slope=0.5)
+    proto = model([call], [info("x", [3])], [info("y", [3])], functions=[function])
+    found = bw.interpret(bw.import_model(proto), np.array([-2, 0, 3], "float32"))
+    np.testing.assert_array_equal(found, [-1, 0, 3])
+
+
+def branch(op: str) -> Any:
+    return helper.make_graph([node(op, "x", "inner")], op, [], [info("inner", [3])])
+
+
+def test_a_condition_at_run_time_chooses_a_branch() -> None:
+    chosen = node("If", "up", "y", then_branch=branch("Exp"), else_branch=branch("Neg"))
+    inputs = [info("x", [3]), info("up", [], BOOL)]
+    proto = model([chosen], inputs, [info("y", [3])])
+    exe, x = bw.compile(proto), drawn(3)
+    np.testing.assert_allclose(exe(x, np.array(True))[0], np.exp(x), rtol=1e-6)
+    np.testing.assert_array_equal(exe(x, np.array(False))[0], -x)
+
+
+def counted_loop() -> Any:
+    body = helper.make_graph(
+        [node("Add", "total x", "more"), node("Identity", "go", "again")],
+        "body",
+        [info("step", [], INT64), info("go", [], BOOL), info("total", [2])],
+        [info("again", [], BOOL), info("more", [2]), info("total", [2])],
+    )
+    return node("Loop", "count go0 x", "last every", body=body)
+
+
+def test_loops_of_known_length_are_unrolled() -> None:
+    constants = {"count": np.array(3), "go0": np.array(True)}
+    outputs = [info("last", [2]), info("every", [3, 2])]
+    proto = model([counted_loop()], [info("x", [2])], outputs, constants)
+    x = drawn(2)
+    last, every = bw.interpret(bw.import_model(proto), x)
+    np.testing.assert_allclose(last, 4 * x)
+    np.testing.assert_allclose(every, [x, 2 * x, 3 * x])
+
+
+def test_inputs_that_decide_shapes_are_named_and_can_be_fixed() -> None:
+    inputs = [info("x", [6]), info("shape", [2], INT64)]
+    proto = model([node("Reshape", "x shape", "y")], inputs, [info("y", None)])
+    error = refusal(proto)
+    assert error.code == "BW523"
+    assert '{"shape": …}' in (error.help or "")
+    fixed = bw.import_model(proto, {"shape": np.array([2, -1])})
+    assert bw.interpret(fixed, drawn(6)).shape == (2, 3)
+    assert refusal(proto, {"form": np.array([2, 3])}).code == "BW524"
+    assert refusal(proto, {"shape": np.array([2, 3], "int32")}).code == "BW524"
+
+
+def test_all_uncovered_operators_are_listed_with_their_nodes() -> None:
+    nodes = [
+        node("NonZero", "x", "a", name="first"),
+        node("Det", "x", "b", name="second"),
+        node("NonZero", "x", "c", name="third"),
+    ]
+    error = refusal(model(nodes, [info("x", [2, 2])], [info("a", None), info("b", None)]))
+    assert error.code == "BW501"
+    assert "nodes first, third" in str(error)
+    assert "nodes second" in str(error)
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    assert refusal(b"no model").code == "BW521"
+    assert refusal(tmp_path / "absent.onnx").code == "BW521"
+    inputs, outputs = [info("x", [2])], [info("y", [2])]
+    assert refusal(model([node("Neg", "z", "y")], inputs, outputs)).code == "BW521"
+    assert refusal(model([node("Neg", "x", "y")], inputs, outputs, opset=99)).code == "BW522"
+    rankless = model([node("Neg", "x", "y")], [info("x", None)], outputs)
+    assert refusal(rankless).code == "BW525"
+    strings = model([node("Identity", "x", "y")], [info("x", [1], TensorProto.STRING)], outputs)
+    assert refusal(strings).code == "BW504"
+
+
+def test_long_and_unknown_loops_are_refused() -> None:
+    outputs = [info("last", [2])]
+    long = {"count": np.array(1 << 20), "go0": np.array(True)}
+    assert refusal(model([counted_loop()], [info("x", [2])], outputs, long)).code == "BW526"
+
+
+def test_arguments_for_other_models_are_refused() -> None:
+    for given in ({"example_inputs": (drawn(2, 4),)}, {"dynamic_shapes": ({0: "n"},)}):
+        with pytest.raises(bw.OptionError) as caught:
+            bw.compile(halves(), **given)
+        assert caught.value.code == "BW908"
+
+
+def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = halves().SerializeToString()
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    error = refusal(content)
+    assert error.code == "BW520"
+    assert "blockwright[onnx]" in (error.help or "")
