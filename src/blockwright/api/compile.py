@@ -311,7 +311,9 @@ def import_model(
             programs = {n: _exported(each, *given[n]) for n, each in named.items()}
             exported = {n: (p, given[n][1]) for n, p in programs.items() if p is not None}
             imported = _imported(exported)
-        others = {n: import_model(each) for n, each in named.items() if n not in imported}
+        others = {
+            n: import_model(each, *given[n]) for n, each in named.items() if n not in imported
+        }
         return joined({n: imported.get(n) or others[n] for n in named})
     if isinstance(model, (ir.IRModule, ir.GraphFunction)) and (wrong := field_problems(model)):
         raise ValidationError.collect(wrong)
