@@ -167,3 +167,32 @@ def test_an_object_is_checked_where_a_tensor_is_expected() -> None:
         with pytest.raises(bw.ArgumentError) as caught:
             exe(value, X)
         assert caught.value.code == code
+
+
+def test_tensors_of_unknown_size_are_cast_where_they_are_used() -> None:
+    exe = compiled(
+        """
+y = R.call_packed("test.objects.unbox", b, sinfo_args=R.Tensor(ndim=1))
+z = R.match_cast(y, R.Tensor((n,), "float32"))
+return R.add(x, z), y
+""",
+        'b: R.Object, x: R.Tensor(("n",), "float32")',
+    )
+    total, same = exe(Box(X), X)
+    np.testing.assert_array_equal(total, 2 * X)
+    np.testing.assert_array_equal(same, X)
+
+
+def test_a_branch_gives_an_object_on_both_sides() -> None:
+    with pytest.raises(bw.GraphError) as caught:
+        compiled(
+            """
+if flag:
+    y = R.add(x, x)
+else:
+    y = R.call_packed("test.objects.box", x, sinfo_args=R.Object)
+return y
+""",
+            'x: R.Tensor(("n",), "float32"), flag: R.Tensor((), "bool")',
+        )
+    assert caught.value.code == "BW435"

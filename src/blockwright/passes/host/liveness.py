@@ -14,7 +14,7 @@ import msgspec
 from blockwright import ir
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_VIEW
-from blockwright.passes.host.signature import is_object, leaves
+from blockwright.passes.host.signature import is_boxed, leaves
 from blockwright.passes.rewrite import graph_functions, tir_args, tir_callee, used_vars
 
 
@@ -71,7 +71,8 @@ def is_only_view(name: str, func: ir.Node, module: ir.IRModule) -> bool:
 
 def is_unpacking(cast: ir.MatchCast) -> bool:
     """Whether a cast copies a tensor out of an object."""
-    return is_object(cast.value.info) and isinstance(cast.var.info, ir.TensorInfo)
+    known = isinstance(cast.var.info, ir.TensorInfo) and not is_boxed(cast.var.info)
+    return known and is_boxed(cast.value.info)
 
 
 def live_ranges(function: ir.GraphFunction, module: ir.IRModule) -> Liveness:

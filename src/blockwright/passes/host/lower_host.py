@@ -80,7 +80,7 @@ from blockwright.passes.host.levels import (
     unknown_result,
 )
 from blockwright.passes.host.liveness import is_only_view
-from blockwright.passes.host.objects import ObjectSteps, is_object_call, scalar_argument
+from blockwright.passes.host.objects import ObjectSteps, is_object_call, other_kind, scalar_argument
 from blockwright.passes.host.plan_memory import ArenaPlan
 from blockwright.passes.host.plan_storage import current_plan
 from blockwright.passes.host.run_time_sizes import Load
@@ -89,7 +89,7 @@ from blockwright.passes.host.signature import (
     HostSignature,
     ResultSlot,
     address,
-    is_object,
+    is_boxed,
     leaves,
     result_tree,
 )
@@ -201,8 +201,7 @@ class _Host:
         updated = {k: self.signature.argument_position(param) for k, param in updated.items()}
         fresh = [value for k, value in enumerate(values) if k not in updated]
         late = [k for k, v in enumerate(fresh) if self.sizes.level(*(_sizes(v) or ()))]
-        unknown = any(isinstance(v.info, ir.TensorInfo) and _sizes(v) is None for v in fresh)
-        if (late or unknown) and (not self.public or self.signature.depth is not None):
+        if late and (not self.public or self.signature.depth is not None):
             raise unknown_result(self.function.name)
         self.signature.add_outputs(fresh, late)
         outputs: list[tuple[ir.GraphExpr, ir.Buffer | ir.Var]] = []
@@ -335,17 +334,17 @@ class _Host:
         scalars = list(callee.scalars_of(call.args, self._pointer))
         if callee.depth is not None:
             scalars.append(self._inner_depth())
+        if any(is_boxed(out.info) != (k in callee.slots) for k, out in enumerate(outs)):
+            raise other_kind(callee.function.name)
         scalars += [self._pointer(outs[position]) for position in callee.slots]
         fresh = [out for k, out in enumerate(outs) if k not in callee.slots]
         self._call(callee.name, callee.program(_NOTHING, True), [*tensors, *fresh], tuple(scalars))
 
     def _planned(self, var: ir.GraphVar) -> ir.Expr:
         """Address of a value in the arena, or in the memory of a result; a slot of an object."""
-        if is_object(var.info):
+        if is_boxed(var.info):
             return self.objects.slot(var.name)
         place = self.plan.place.get(var)
-        if place is None and var.tensor_info.shape is None:
-            raise unknown_result(var.name)
         if place is None:
             raise GraphError(f"{var.name} has no planned storage", code="BW414")
         inside = place.result

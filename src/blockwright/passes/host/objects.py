@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from blockwright import ir
-from blockwright.passes.host.signature import Fields, HostSignature, is_object, leaves
+from blockwright.passes.host.signature import Fields, HostSignature, is_boxed, leaves
 from blockwright.support import GraphError
 
 _HANDLE, _STATUS = ir.dtype_of("handle"), ir.dtype_of("int32")
@@ -108,7 +108,7 @@ class ObjectSteps:
     ) -> None:
         outs = leaves(var, self._fields)
         single = var not in self._fields or (flat and len(outs) == 1)
-        own = single and is_object(outs[0].info)
+        own = single and is_boxed(outs[0].info)
         slot = self._pointer(outs[0]) if own else self.slot(f"{var.name}_object")
         self._emit("call_object", slot, function, self._depth, *args)
         if own:
@@ -123,7 +123,7 @@ class ObjectSteps:
         """Store the items of an FFI array."""
         for index, out in enumerate(outs):
             inner = isinstance(out, ir.GraphVar) and out in self._fields
-            own = is_object(out.info) and not inner
+            own = is_boxed(out.info) and not inner
             item = self._pointer(out) if own else self.slot(f"{name}_item{index}")
             number = ir.const(index, "int64")
             args = (ir.Call("object_value", (slot,), _HANDLE), number)
@@ -159,7 +159,7 @@ class ObjectSteps:
             return self._made("ffi.Array", [self._packed(f) for f in value.fields])
         if isinstance(value, ir.GraphVar) and value in self._fields:
             return self._made("ffi.Array", [self._packed(f) for f in self._fields[value]])
-        if isinstance(info, ir.TensorInfo):
+        if not is_boxed(info):
             return self._view(value)
         return ir.Call("object_value", (self._pointer(value),), _HANDLE)
 
@@ -180,6 +180,15 @@ class ObjectSteps:
 
     def _emit(self, op: str, *args: ir.Expr) -> None:
         self._add(ir.Evaluate(ir.Call(op, args, _STATUS)))
+
+
+def other_kind(name: str) -> GraphError:
+    """The error for a value that is an object on one path and a tensor on another."""
+    return GraphError(
+        f"{name}: one path to a result gives an object, another a tensor of known size",
+        code="BW435",
+        help="match_cast the object to the tensor that it is, in its branch",
+    )
 
 
 def is_object_call(call: ir.GraphCall) -> bool:

@@ -115,7 +115,7 @@ class HostSignature:
         """Add a buffer or a slot for each result that needs one; `late` are positions."""
         for position, value in enumerate(values):
             name = f"out{position}" if len(values) > 1 else "out"
-            if is_object(value.info):
+            if is_boxed(value.info):
                 self.slots[position] = ir.Var(f"{name}_slot", _HANDLE)
             else:
                 buffer = self.buffer_like(value, name)
@@ -221,6 +221,14 @@ class HostSignature:
 
 def _described(buffer: ir.Buffer) -> tuple[str, tuple[str, ...]]:
     return buffer.dtype.name, tuple(dims_text(dim) for dim in buffer.shape)
+
+
+def is_boxed(info: ir.Info | None) -> bool:
+    """Whether a result with this annotation is an FFI value: an object, or a tensor of unknown size
+    or type that a function value or a packed function returns."""
+    if isinstance(info, ir.TensorInfo):
+        return info.shape is None or info.dtype is None
+    return is_object(info)
 
 
 def is_object(info: ir.Info | None) -> bool:
