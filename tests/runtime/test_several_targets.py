@@ -18,7 +18,7 @@ from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.routine import Routine
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.codegen.rt.cpuid import processor, state_of
-from blockwright.runtime import cpu
+from blockwright.runtime import artefact, cpu
 from blockwright.runtime.artefact import Metadata, read_metadata
 from blockwright.runtime.cpu_features import FEATURES, from_flags
 from blockwright.runtime.library import load_image
@@ -128,6 +128,19 @@ def test_processors_that_support_none(saved: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(ArtefactError, match="lacks: ssse3") as caught:
             use(saved)
         assert caught.value.code == "BW803"
+
+
+def test_tiles_are_requested_where_the_code_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(artefact, "missing_features", lambda features: [])
+    monkeypatch.setattr(artefact, "request_tiles", lambda: asked.append("tiles"))
+    targets = ["x86-64-v3+amx-tile", "x86-64-v2"]
+    bw.compile(model(), target=targets).save(tmp_path / "model.bwx")
+    for target in targets:
+        bw.load(tmp_path / "model.bwx", target=target)
+    assert asked == ["tiles"]
 
 
 @pytest.mark.skipif(not MISSING, reason="the processor has all features")

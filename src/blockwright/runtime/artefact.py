@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from blockwright.runtime.cpu import machine, missing_features
+from blockwright.runtime.cpu import machine, missing_features, request_tiles
 from blockwright.runtime.library import Library, load_library
 from blockwright.support import ArtefactError
 from blockwright.support.kinds import require_kind
@@ -228,6 +228,8 @@ def load_artefact(
     file = Path(path)
     metadata = choose_target(described, os.fspath(file), target)
     suffix = suffix_of(metadata.target) if described.targets else ""
+    if "amx-tile" in metadata.features:
+        request_tiles()  # code that uses no tiles runs without
     return Artefact(file.absolute(), metadata, load_library(file, suffix))
 
 
