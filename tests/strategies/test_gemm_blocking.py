@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from typing import Any
 
 import msgspec
@@ -15,8 +16,12 @@ from blockwright.cost import estimate
 from blockwright.lower import lower
 from blockwright.script.compute import Program
 from blockwright.strategies import CONSTANT_PARAMS, UNCACHED_PARAMS, apply_strategies
+from blockwright.strategies.cpu.gemm import STRATEGY as GEMM
 from blockwright.strategies.cpu.gemm_blocking import gemm_blocking, gemm_tile
 from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape, plan_seconds
+from blockwright.strategies.cpu.gemm_plan import ContractionPlan, GemmPlan
+from blockwright.strategies.cpu.register_tiling import RegisterTile
+from blockwright.strategies.strategy import apply_plan
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 
@@ -95,6 +100,34 @@ def test_the_plan_costs_what_its_program_costs(shape: tuple[int, int, int]) -> N
     assert isinstance(packing, ir.SeqStmt)
     kernel = func.body.replace(block=func.root.replace(body=packing.seq[1]))
     assert estimate(func.replace(body=kernel), ONE).seconds == pytest.approx(planned, rel=0.1)
+
+
+@pytest.mark.parametrize(("depth", "rows"), [(1024, 14), (512, 14), (1024, 6)])
+def test_sums_stay_in_registers_while_the_next_panel_is_prefetched(depth: int, rows: int) -> None:
+    """Two steps at a time need four vectors of a panel beside 28 sums, and 32 registers exist."""
+    target = Target("x86-64-v4", num_threads=1)
+    blocking = GemmBlocking(4, 1, rows_inside=True)
+    tile = RegisterTile(rows, 32, 16)
+    plan = GemmPlan((ContractionPlan("", tile, blocking),))
+    func = apply_plan(GEMM, across(rows * 14, 256, depth), target, plan).func
+    text = bw.build(func, target).source("asm")
+    inner = [part for part in re.split(r"^\.LBB\w+:", text, flags=re.MULTILINE) if "vfmadd" in part]
+    loops = [re.split(r"^\tj\w+\t\.LBB", part, flags=re.MULTILINE)[0] for part in inner]
+    assert loops
+    assert not any("(%rsp)" in line for loop in loops for line in loop.split("\n") if "zmm" in line)
+
+
+def across(m: int, n: int, k: int) -> ir.PrimFunc:
+    """A product whose left operand and result are stored column by column."""
+    p = Program("across")
+    rows, columns, depth = (ir.const(extent, "int64") for extent in (m, n, k))
+    a, w = p.param("A", (depth, rows), "float32"), p.param("W", (depth, columns), "float32")
+
+    def term(j: ir.Expr, i: ir.Expr, k: ir.Expr) -> ir.Expr:
+        return a[k, i] * w[k, j]
+
+    func = p.finish([p.reduce("C", (columns, rows), (depth,), term)])
+    return func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,)})
 
 
 def test_the_next_panel_comes_while_one_is_used_for_all_rows() -> None:

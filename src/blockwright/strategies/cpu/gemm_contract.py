@@ -45,6 +45,7 @@ from blockwright.target import Target
 _SHORT = 16  # a k-split is no shorter than this fraction (1/16) of the allowed length
 _UNROLLED_UPDATES = 128  # updates up to which the last of several short reduction loops is unrolled
 _AT_ONCE = 8  # largest unroll factor of the reduction
+_LONG_STEP = 24  # updates of a step that is not unrolled for the sake of prefetches
 # Shortest reduction beside which a masked store takes less than a twentieth of the time.
 _SHALLOW = 512
 
@@ -252,8 +253,11 @@ def _fetch_next_panel(
 def _line_steps(target: Target, tile: RegisterTile, bits: int, plan: GemmBlocking) -> int:
     """Reduction steps in which a row tile prefetches its share of a line of the next panel.
 
-    Fewer when these are too many to unroll.
+    Fewer when these are too many to unroll. Beside a long step a repeated prefetch costs little,
+    while LLVM may keep all accumulators of two unrolled ones in memory.
     """
+    if tile.rows * tile.vectors > _LONG_STEP:
+        return 1
     lines = math.ceil(tile.columns * bits / 8 / target.caches[0].line)
     return max(1, min(_AT_ONCE, plan.row_tiles // lines))
 
