@@ -66,6 +66,13 @@ def test_graph_functions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     run_page("graph-functions.md", tmp_path, capsys)
 
 
+def test_artefacts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page("artefacts.md", tmp_path, capsys)
+
+
 @pytest.mark.skipif(not Target("x86-64-v2").is_host, reason="the page names levels of x86-64")
 def test_targets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

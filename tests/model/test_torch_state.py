@@ -193,6 +193,9 @@ def test_an_artefact_starts_with_initial_or_current_values(
     current.reset_state()
     assert current.state["count"] == 1
     with pytest.raises(bw.OptionError) as caught:
+        bw.load(tmp_path / "initial.bwx", verify="no")  # pyright: ignore[reportArgumentType]
+    assert caught.value.code == "BW928"
+    with pytest.raises(bw.OptionError) as caught:
         exe.save(tmp_path / "model.bwx", state="now")  # pyright: ignore[reportArgumentType]
     assert caught.value.code == "BW928"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import struct
@@ -158,6 +159,41 @@ def test_loading_imports_no_compiler_and_copies_no_weights(tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 8 << 10  # KiB: far from the 64 MiB of weights
+
+
+def test_processes_share_the_weights_that_they_map(tmp_path: Path) -> None:
+    """This process has the pages of the file too, and counts them by `mmap`."""
+    size = 16 << 20
+    path = save(tmp_path / "large.bwx", weights=np.ones(size, np.uint8))
+    text = """
+        import sys
+        from blockwright.runtime.artefact import load_artefact
+        get = load_artefact(sys.argv[1], verify="head").library.function("get")
+        assert sum(get(k) for k in range(0, 4 << 20, 1 << 10)) > 0  # of each page
+        counted, mine = dict.fromkeys(("Rss", "Shared_Clean", "Shared_Dirty"), 0), False
+        for line in open("/proc/self/smaps"):
+            name = line.split()[0].rstrip(":")
+            if name in counted:
+                counted[name] += mine * int(line.split()[1])
+            elif "-" in name and " r--p " in line:
+                mine = line.rstrip().endswith(".bwx")
+            elif "-" in name:
+                mine = False
+        print(*counted.values())"""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pages:
+        assert sum(pages[:: mmap.PAGESIZE]) > 0
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(text), str(path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(Path(reader.__file__).parents[2])},
+        )
+    assert done.returncode == 0, done.stderr
+    resident, clean, dirty = map(int, done.stdout.split())  # in KiB; dirty until the disk has them
+    assert resident >= size >> 10
+    assert clean + dirty >= size >> 10
+    assert resident - clean - dirty <= 64  # relocated addresses
 
 
 class TestDamage:

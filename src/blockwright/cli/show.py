@@ -96,6 +96,9 @@ def _signature(function: ExportedFunction) -> list[str]:
     lines = [f"  {function.name}("]
     lines += [f"    {p.name}: {_tensor(p)}," for p in function.parameters]
     lines.append("  ) -> " + ", ".join(_tensor(r) for r in function.results))
+    if function.state:
+        listed = ", ".join(f"{p.state}: {_tensor(p)}" for p in function.state)
+        lines.append(f"  state {listed}")
     for name, (low, high) in function.dims.items():
         lines.append(f"  {name}: from {low}" + ("" if high is None else f" to {high}"))
     return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from blockwright.runtime.profile import Profile
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.shared_libraries import SharedLibrary, open_libraries
 from blockwright.runtime.state import State, initial_values
-from blockwright.support import ArgumentError
+from blockwright.support import ArgumentError, OptionError
 from blockwright.support.uncopied import Uncopied
 
 __all__ = ["EntryPoint", "Executable", "MemoryPlan", "load"]
@@ -159,6 +159,7 @@ def load(
     *,
     libraries: Mapping[str, str] | None = None,
     target: str | None = None,
+    verify: Literal["full", "head"] = "full",
 ) -> Executable:
     """Load a saved artefact. Needs the base install only; imports no compiler.
 
@@ -168,14 +169,22 @@ def load(
     Arguments: `libraries` maps the name of a library to its file, where it is not the usual one.
     Of an artefact for several targets, the code of the best that this processor supports is chosen
     once, here; `target` names another one. `target` of the result says which it is.
+    The whole file is read once, to compare it with its checksum; with `verify="head"` only what
+    precedes the weights is, and weights are read when they are used.
     Raises: ArtefactError (BW80x) when the file is damaged, newer, or for another processor, or when
     a library that it calls is missing (BW808) or has another version (BW809); BW846 when it has no
-    code for `target`.
+    code for `target`. OptionError (BW928) for another value of `verify`.
     """
+    if verify not in ("full", "head"):
+        raise OptionError(
+            f"verify must be one of full, head, got {verify!r}",
+            code="BW928",
+            help='write bw.load("model.bwx", verify="head")',
+        )
     metadata = read_metadata(path)
     if "libraries" in metadata.extra:
         shared = msgspec.convert(metadata.extra["libraries"], list[SharedLibrary])
         open_libraries(shared, libraries)
-    artefact = load_artefact(path, target=target)
+    artefact = load_artefact(path, target=target, verify=verify)
     initial = initial_values(artefact.library, artefact.metadata.state)
     return Executable(artefact.library, artefact.metadata, initial)
