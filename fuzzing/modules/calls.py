@@ -527,6 +527,6 @@ def _part(d: Draft) -> ModuleCall:
 CALLS: dict[Callable[[Draft], ModuleCall], int] = {
     _unary: 12, _arithmetic: 16, _comparison: 5, _bits: 4, _reduction: 10, _view: 12, _slice: 6,
     _gather: 4, _join: 5, _where: 5, _clamp: 3, _matmul: 5, _norm: 5, _window: 4, _cast: 6,
-    _create: 3, _in_place: 8, _part: 4, _state: 4,
+    _create: 3, _in_place: 8, _part: 4, _state: 8,
 }  # fmt: skip
 """Family of calls → weight."""

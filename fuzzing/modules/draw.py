@@ -46,7 +46,7 @@ def draw(seed: int) -> ModuleProgram:
         same = number == 0 or chance.random() < 0.6
         mine = dtype if same else chance.choices(DTYPES, _WEIGHTS)[0]
         tensor = _tensor(chance, _related(chance, shape), mine)
-        draft.add_input(tensor, buffer=number > 0 and chance.random() < 0.25)
+        draft.add_input(tensor, buffer=number > 0 and chance.random() < 0.4)
     wanted, tries = chance.randint(2, 10), 0
     while len(draft.calls) < wanted and tries < _TRIES:
         tries += 1

@@ -86,7 +86,13 @@ def not_used_later(self: Any, x: Tensor) -> Any:
     return x + 1
 
 
-CHANGES = [through_views, at_a_position, swapped, as_it_was, not_used_later]
+def of_another_type(self: Any, x: Tensor) -> Any:
+    self.at.copy_(x[0, 0])  # the number is cut off
+    self.cache.copy_(self.at + x[0].to(torch.float64))  # to all rows
+    return self.at * 2, self.cache / 2
+
+
+CHANGES = [through_views, at_a_position, swapped, as_it_was, not_used_later, of_another_type]
 
 
 def three_calls(exe: Any, model: nn.Module, dtype: Any = torch.float32) -> None:

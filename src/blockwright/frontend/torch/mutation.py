@@ -14,6 +14,7 @@ from typing import Any
 from blockwright.frontend.torch.decompose import decompositions, rewritten
 from blockwright.frontend.torch.names import origin
 from blockwright.frontend.torch.shared_buffers import with_shared_buffers
+from blockwright.frontend.torch.whole_copies import with_whole_copies
 from blockwright.support import ImporterError
 
 # Composite operators whose results never alias their arguments. Other composites may return an
@@ -43,6 +44,7 @@ def functional(program: Any) -> Any:
     _refuse_repeated(program)
     changed = _changed_inputs(program)
     _refuse_changed_constants(program, changed)
+    program = with_whole_copies(program)
     program = with_shared_buffers(program, weights(program), lambda node: node.name in changed)
     composites = {
         node.target
