@@ -6,12 +6,12 @@ import re
 
 import msgspec
 
-from fuzzing.functions import closures, structures
+from fuzzing.functions import closures, structures, updates
 from fuzzing.functions.scope import Outer
 from fuzzing.graphs.draw import parameters_of, with_calls
 from fuzzing.graphs.program import CALLEES, Graph
 
-__all__ = ["Module", "closures", "draw", "structures"]  # these modules register structures
+__all__ = ["Module", "closures", "draw", "structures", "updates"]  # these register structures
 
 APPLY = """    @R.function(private=True)
     def apply(f: R.Callable, x: R.Tensor):
@@ -43,6 +43,7 @@ class Module(Graph, frozen=True):
                     needed[name] = None
                     waiting.append(known[name])
         parts = [CALLEES, *([APPLY] if "cls.apply" in "".join(known.values()) + text else [])]
+        parts += [updates.MIXED] if "cls.mixed" in text else []
         for name in needed:
             parts.append("".join(f"    {line}\n" for line in known[name].split("\n")))
         return "\n".join(parts)

@@ -31,6 +31,28 @@ def overwritten_arguments(value: ir.GraphExpr) -> dict[int, int]:
     return {k: index for k, index in enumerate(indices) if type(index) is int and index >= 0}
 
 
+def overwritten_at(function: ir.GraphFunction) -> dict[ir.GraphVar, int]:
+    """Values that are overwritten → position of the first binding that does so.
+
+    A pass must not move a read of such a value behind that binding. Other names of it count.
+    """
+    names: dict[ir.GraphVar, ir.GraphVar] = {}
+    first: dict[ir.GraphVar, int] = {}
+    for position, binding in enumerate(function.bindings):
+        if not isinstance(binding, (ir.VarBinding, ir.MatchCast)):
+            continue
+        value = binding.value
+        if isinstance(value, ir.GraphVar):
+            names[binding.var] = names.get(value, value)
+        for index in overwritten_arguments(value).values():
+            assert isinstance(value, ir.GraphCall)
+            packed = value.args[1]
+            target = packed.fields[index] if isinstance(packed, ir.TupleExpr) else None
+            if isinstance(target, ir.GraphVar):
+                first.setdefault(names.get(target, target), position)
+    return first | {name: first[value] for name, value in names.items() if value in first}
+
+
 def update_problems(function: ir.GraphFunction) -> list[Diagnostic]:
     """Uses of values that have been overwritten."""
     checker = _Updates()

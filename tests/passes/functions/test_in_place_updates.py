@@ -186,3 +186,44 @@ def test_the_caller_passes_one_array_for_two_parameters() -> None:
         with pytest.raises(bw.BlockwrightError) as caught:
             run(x, x)
         assert caught.value.code == "BW706"
+
+
+ROWS = """
+@T.prim_func(private=True)
+def increment(x: T.handle):
+    n = T.int64()
+    X = T.match_buffer(x, (n, 4), "float32")
+    for i, j in T.grid(n, 4):
+        with T.block("X"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            X[vi, vj] = X[vi, vj] + T.float32(1)
+
+@R.function(pure=False)
+def main(x: R.Tensor(("n", 4), "float32")):
+    n = T.int64()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("y = R.exp(x)", "z = R.add(y, new)"),
+        ("y = R.permute_dims(x, axes=[1, 0])", "z = (R.matmul(new, y), R.exp(y))"),
+        ("y = R.slice(x, axis=0, begin=1, end=n)", "z = (R.add(y, y), R.multiply(y, y))"),
+        ("y = R.exp(R.sum(x, axes=[1]))", "z = R.add(y, y)"),
+        ("y = R.add(x, x)", "z = R.slice(y, axis=0, begin=1, end=n)"),
+        ("y = R.matmul(x, R.permute_dims(x, axes=[1, 0]))", "z = R.relu(y)"),
+    ],
+)
+def test_fusion_keeps_reads_before_the_update(before: str, after: str) -> None:
+    """Otherwise the whole parameter would be copied, to be read later."""
+    call = 'R.call_tir_inplace(cls.increment, (x,), [0], R.Tensor((n, 4), "float32"))'
+    body = textwrap.indent("\n".join([before, f"new = {call}", after, "return z, new"]), "    ")
+    program = bw.from_source("@I.ir_module\nclass Module:\n" + textwrap.indent(ROWS + body, "    "))
+    exe = bw.compile(program)
+    assert "cls.copy" not in exe.show("protect_updates")
+    x, y = (np.random.default_rng(0).random((5, 4), "f4") for _ in range(2))
+    (found, _), (wanted, _) = exe(x), bw.interpret(program, y)
+    np.testing.assert_array_equal(x, y)
+    for f, w in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
+        np.testing.assert_allclose(f, w, rtol=1e-5)

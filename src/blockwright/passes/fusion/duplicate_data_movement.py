@@ -48,6 +48,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from blockwright import ir
+from blockwright.graph.updates import overwritten_at
 from blockwright.ir.attributes import IS_VIEW
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.data_movement import (
@@ -121,6 +122,8 @@ class _Calls:
         self.front: dict[ir.GraphVar, list[ir.GraphVar]] = {}
         self._readers: dict[ir.GraphVar, list[ir.GraphVar]] = {}
         self._kept = set(used_vars(function.body.body))
+        self._overwritten = overwritten_at(function)
+        self._places = {b: k for k, b in enumerate(self.order)}  # of copies, those of readers
         for var, binding in self._by_var.items():
             for used in used_vars(binding.value):
                 self._readers.setdefault(used, []).append(var)
@@ -141,6 +144,9 @@ class _Calls:
             return False
         if not all((reader := self._program(r)) and reader.light for r in readers):
             return False
+        last = max(self._places[r] for r in readers)
+        if any(self._overwritten.get(a, last) < last for a in used_vars(self._by_var[var].value)):
+            return False  # a copy would read what has been overwritten
         return self._moves(var) and not self._is_epilogue(var)
 
     def repeat(self, var: ir.GraphVar) -> None:
@@ -155,6 +161,7 @@ class _Calls:
             for used in used_vars(binding.value):
                 self._readers[used].append(copy)
             self._readers[copy] = [reader]
+            self._places[copy] = self._places[reader]
             reading = self._by_var[reader]
             assert isinstance(reading, ir.VarBinding)
             value = reading.value.map_children(_Renamed(var, copy))

@@ -62,11 +62,12 @@ duplicated and no cycle can arise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, count
 
 from blockwright import ir
 from blockwright.analysis import Pattern, block_pattern
+from blockwright.graph.updates import overwritten_at
 from blockwright.ir.attributes import IS_VIEW
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.data_movement import is_joined, is_movement, keeps_last_axis
@@ -99,10 +100,19 @@ class _Facts:
 
 
 class _Node:
-    """One call_tir binding with the properties that fusion uses."""
+    """One call_tir binding with the properties that fusion uses.
+
+    Attributes:
+        limit: position of the first binding that overwrites an operand: it is computed before.
+    """
 
     def __init__(
-        self, position: int, binding: ir.VarBinding, func: ir.PrimFunc, facts: _Facts
+        self,
+        position: int,
+        binding: ir.VarBinding,
+        func: ir.PrimFunc,
+        facts: _Facts,
+        overwritten: Mapping[ir.GraphVar, int],
     ) -> None:
         self.position = position
         self.binding = binding
@@ -112,6 +122,7 @@ class _Node:
         self.contraction, self.joins = facts.contraction, facts.joins
         self.common = facts.common
         self.args = [a for a in tir_args(binding.value) if isinstance(a, ir.GraphVar)]
+        self.limit = min((overwritten[a] for a in self.args if a in overwritten), default=None)
         self.group = _Group(self)
 
 
@@ -146,6 +157,7 @@ class _Fuser:
         self.uses: dict[ir.GraphVar, int] = {}
         self.decisions: list[str] = []
         facts: dict[str, _Facts] = {}
+        overwritten = overwritten_at(function)
         for position, binding in enumerate(function.bindings):
             for used in _operands(binding):
                 self.uses[used] = self.uses.get(used, 0) + 1
@@ -156,7 +168,7 @@ class _Fuser:
                     if not _takes_types(func, tir_symbols(binding.value)):
                         continue
                     known = facts.get(name) or facts.setdefault(name, _Facts(func))
-                    self.nodes[binding.var] = _Node(position, binding, func, known)
+                    self.nodes[binding.var] = _Node(position, binding, func, known, overwritten)
         for used in used_vars(function.body.body):
             self.uses[used] = self.uses.get(used, 0) + 1
 
@@ -269,6 +281,9 @@ class _Fuser:
 
     def _merge(self, group: _Group, other: _Group) -> None:
         if len(group.nodes) + len(other.nodes) > _MAX_GROUP:
+            return
+        last = max(group.sink.position, other.sink.position)
+        if any(n.limit is not None and n.limit < last for n in (*group.nodes, *other.nodes)):
             return
         for node in other.nodes:
             node.group = group
