@@ -13,7 +13,8 @@ pytest.importorskip("onnx")
 from fuzzing.onnx_nodes.judge import judge, out_of_scope
 
 COMPILED = """
-add_bcast attention_4d_gqa averagepool_2d_ceil softmax_axis_1 quantizelinear_axis scatternd_add
+add_bcast compress_0 resize_upsample_sizes_cubic attention_4d_gqa
+averagepool_2d_ceil softmax_axis_1 lstm_with_peepholes quantizelinear_axis scatternd_add
 slice_neg_steps
 """.split()
 INTERPRETED = """

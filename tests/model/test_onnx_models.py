@@ -109,6 +109,19 @@ def test_sizes_that_do_not_fit_a_reshape_are_refused_by_calls() -> None:
     assert caught.value.code == "BW708"
 
 
+def test_the_open_dimension_of_a_reshape_is_what_remains() -> None:
+    nodes = [
+        node("Shape", "x", "length", start=1, end=2),
+        node("Concat", "length rest", "shape", axis=0),
+        node("Reshape", "x shape", "y"),
+    ]
+    constants = {"rest": np.array([4, -1])}
+    proto = model(nodes, [info("x", ["batch", "length", 12])], [info("y", None)], constants)
+    x = drawn(5, 3, 12)
+    found = bw.interpret(bw.import_model(proto), x)
+    np.testing.assert_array_equal(found, x.reshape(3, 4, -1))
+
+
 def test_paths_and_bytes_are_models(tmp_path: Path) -> None:
     proto = halves()
     path = tmp_path / "model.onnx"

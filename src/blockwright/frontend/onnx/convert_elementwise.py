@@ -126,11 +126,21 @@ def converted(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
         return call.reshape(x, dims_of(x))
     if dtype.is_bool:
         return call.apply("not_equal", x, call.scalar(0, dtype_of(x)))
-    if "saturate" in call.attrs and not call.attr("saturate") and dtype.name.startswith("float8"):
-        raise call.error("saturate=0 is not supported", "leave it at its default")
-    if dtype.name.startswith("float8"):
+    if dtype.name.startswith("float8") and call.attr("saturate", 1):
         x = _saturated(call, x, dtype)
+    if dtype.is_int and dtype.bits < 8 and dtype_of(x).is_float:
+        x = _low_bits(call, call.apply("astype", x, dtype=ir.dtype_of("int32")), dtype)
     return call.apply("astype", x, dtype=dtype)
+
+
+def _low_bits(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
+    """The low bits of integers, as a number of a type of fewer than 8 bits."""
+    low = call.apply("bitwise_and", x, scalar=(1 << dtype.bits) - 1, scalar_side="right")
+    if dtype.kind == "uint":
+        return low
+    half = 1 << (dtype.bits - 1)
+    flipped = call.apply("bitwise_xor", low, scalar=half, scalar_side="right")
+    return call.apply("subtract", flipped, scalar=half, scalar_side="right")
 
 
 _LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.onnx.call import (
@@ -11,6 +14,7 @@ from blockwright.frontend.onnx.call import (
     Value,
     axis_of,
     dims_of,
+    dtype_of,
     rank_of,
 )
 from blockwright.frontend.onnx.convert_shapes import product
@@ -168,3 +172,104 @@ def _tensor_scatter(call: Call) -> Value:
         where = call.apply("remainder", where, scalar=size, scalar_side="right")
     where = call.apply("broadcast_to", where, shape_value(dims_of(update)))
     return call.apply("scatter_elements", past, where, update, axis=axis)
+
+
+@TABLE.op("Compress")
+def _compress(call: Call) -> Value:
+    """The slices along an axis, or the elements, where the condition holds."""
+    x, condition = call.tensor(0), call.tensor(1)
+    axis = call.attr("axis", None)
+    if axis is None:
+        x, axis = call.reshape(x, (product(dims_of(x)),)), 0
+    found = _places(call, condition)
+    where = call.reshape(found, dims_of(found)[1:])
+    return call.apply("take", x, where, axis=axis_of(axis, rank_of(x)))
+
+
+@TABLE.op("NonZero")
+def _nonzero(call: Call) -> Value:
+    return _places(call, call.tensor(0))
+
+
+def _places(call: Call, x: ir.GraphExpr) -> ir.GraphExpr:
+    """The positions of elements that are not 0, a column each; their number is a new symbol."""
+    found = call.apply("nonzero", x)
+    count = ir.Var(call.imp.dimensions.unique("count"), I64)
+    info = ir.TensorInfo((ir.const(rank_of(x), I64), count), I64)
+    return call.imp.builder.match_cast(found, info, "places")
+
+
+@TABLE.op("Unique")
+def _unique(call: Call) -> Value:
+    """Distinct elements, or slices along an axis; all results have as many as there are."""
+    x, axis = call.tensor(0), call.attr("axis", None)
+    wanted = [call.wants(k) for k in range(4)]
+    if not call.attr("sorted", 1):
+        raise call.error("sorted=0 is not supported", "sort the distinct elements")
+    attrs = {"return_index": wanted[1], "return_inverse": wanted[2], "return_counts": wanted[3]}
+    node = ir.GraphCall(
+        ir.OpRef("unique"),
+        (x,),
+        {"axis": None if axis is None else axis_of(axis, rank_of(x)), **attrs},
+    )
+    found = call.imp.builder.emit(node, "unique")
+    fields = (
+        [call.item(found, k) for k in range(1 + sum(wanted[1:]))]
+        if isinstance(found.info, ir.TupleInfo)
+        else [found]
+    )
+    count = ir.Var(call.imp.dimensions.unique("count"), I64)
+    dims = list(dims_of(x)) if axis is not None else [count]
+    if axis is not None:
+        dims[axis_of(axis, rank_of(x))] = count
+    rest = iter(fields[1:])
+    results: list[Value] = [_sized(call, fields[0], dims)]
+    for k, used in enumerate(wanted[1:]):
+        part = next(rest) if used else None
+        if part is not None and k != 1:
+            part = _sized(call, part, [count])
+        results.append(None if part is None else call.cast(part, I64))
+    return results
+
+
+def _sized(call: Call, value: ir.GraphExpr, dims: Any) -> ir.GraphExpr:
+    info = ir.TensorInfo(tuple(dims), value.tensor_info.dtype)
+    return call.imp.builder.match_cast(value, info, "sized")
+
+
+@TABLE.op("Col2Im")
+def _col2im(call: Call) -> Value:
+    """Add each column to the window that it was taken from; windows may overlap."""
+    x, image, block = call.tensor(0), call.ints(1, "image_shape"), call.ints(2, "block_shape")
+    rank = len(image)
+    strides: tuple[int, ...] = call.attr("strides", (1,) * rank)
+    dilations: tuple[int, ...] = call.attr("dilations", (1,) * rank)
+    pads: tuple[int, ...] = call.attr("pads", (0,) * 2 * rank)
+    padded = [size + pads[k] + pads[k + rank] for k, size in enumerate(image)]
+    counts = [
+        (padded[k] - dilations[k] * (block[k] - 1) - 1) // strides[k] + 1 for k in range(rank)
+    ]
+    place: np.ndarray[Any, Any] = np.zeros((*block, *counts), np.int64)
+    for k in range(rank):
+        within = np.arange(block[k]) * dilations[k]
+        start = np.arange(counts[k]) * strides[k]
+        shape = [1] * (2 * rank)
+        shape[k], shape[rank + k] = block[k], counts[k]
+        place = place * padded[k] + (within[:, None] + start[None, :]).reshape(shape)
+    batch, channels = dims_of(x)[0], ir.const_int(dims_of(x)[1])
+    if channels is None:
+        raise call.error("the number of channels is symbolic", "declare it as a number")
+    depth = channels // math.prod(block)
+    flat = call.reshape(x, (batch, depth, place.size))
+    where = call.imp.tensor(place.reshape(1, 1, -1))
+    where = call.apply(
+        "broadcast_to", where, shape_value([batch, ir.const(depth, I64), place.size])
+    )
+    shape = (batch, ir.const(depth, I64), ir.const(math.prod(padded), I64))
+    empty = call.apply("full", shape=shape, fill_value=0, dtype=dtype_of(x))
+    total = call.apply("scatter_elements", empty, where, flat, axis=2, reduction="add")
+    result = call.reshape(total, (batch, depth, *padded))
+    for k, size in enumerate(image):
+        begin, end = pads[k], pads[k] + size
+        result = call.apply("slice", result, axis=2 + k, begin=begin, end=end, step=1)
+    return result

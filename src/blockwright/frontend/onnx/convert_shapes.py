@@ -59,13 +59,15 @@ def _is(value: Any, number: int) -> bool:
 
 def _quotient(call: Call, dims: Any, rest: list[Any]) -> Any:
     """The product of `dims` divided by that of `rest`, where common factors cancel."""
-    left, divisor = list(dims), list(rest)
+    left: list[Any] = list(dims)
+    divisor: list[Any] = []
+    same = call.imp.builder.analyzer.prove_equal
     for value in rest:
-        for other in left:
-            if call.imp.builder.analyzer.prove_equal(expr(value), expr(other)):
-                left.remove(other)
-                divisor.remove(value)
-                break
+        places = [k for k, other in enumerate(left) if same(expr(value), expr(other))]
+        if places:
+            del left[places[0]]
+        else:
+            divisor.append(value)
     total = product(left)
     return total if not divisor else ir.floordiv(expr(total), expr(product(divisor)))
 
@@ -291,7 +293,8 @@ def _space_to_depth(call: Call) -> Value:
     block = ir.const(b, I64)
     rows, columns = ir.floordiv(h, block), ir.floordiv(w, block)
     apart = call.reshape(x, (n, c, rows, b, columns, b))
-    moved = call.apply("permute_dims", apart, axes=(0, 3, 5, 1, 2, 4))
+    order = (0, 1, 3, 5, 2, 4) if call.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    moved = call.apply("permute_dims", apart, axes=order)
     return call.reshape(moved, (n, ir.mul(c, ir.const(b * b, I64)), rows, columns))
 
 

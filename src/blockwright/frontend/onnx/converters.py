@@ -17,6 +17,7 @@ from blockwright.frontend.onnx import (
     convert_resize,
     convert_selection,
     convert_shapes,
+    convert_signal,
     convert_windows,
 )
 from blockwright.frontend.onnx.call import Converters
@@ -35,6 +36,7 @@ for _family in (
     convert_resize,
     convert_selection,
     convert_shapes,
+    convert_signal,
     convert_windows,
 ):
     CONVERTERS.add(_family.TABLE)

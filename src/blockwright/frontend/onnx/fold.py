@@ -330,7 +330,16 @@ def _neg(call: Call) -> Value:
     return packed(0 - items_of(call.value(0)), type_of(call.value(0)))
 
 
-_FLOAT_UNARY: dict[str, Callable[..., Any]] = {"Floor": np.floor, "Ceil": np.ceil, "Sqrt": np.sqrt}
+def _positive(value: Items) -> Items:
+    return np.maximum(value, 0)
+
+
+_FLOAT_UNARY: dict[str, Callable[..., Any]] = {
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Sqrt": np.sqrt,
+    "Relu": _positive,
+}
 
 
 @_rule(*_FLOAT_UNARY)
@@ -339,7 +348,7 @@ def _float_unary(call: Call) -> Value:
         value = call.value(0)
         return np.asarray(_FLOAT_UNARY[call.op](value), value.dtype)
     # Sizes that were cast to a float type are whole numbers.
-    return None if call.op == "Sqrt" else call.value(0)
+    return call.value(0) if call.op in ("Floor", "Ceil") else None
 
 
 @_rule("Cast")
@@ -348,7 +357,7 @@ def _cast(call: Call) -> Value:
     if isinstance(value, Sizes):
         wide = dtype.name in ("int64", "int32", "float32", "float64")
         return Sizes(value.items, dtype) if wide else None
-    simple = {"int64", "int32", "bool", "float32", "float64"}
+    simple = {"int64", "int32", "bool", "float16", "float32", "float64"}
     if dtype.name not in simple or value.dtype.name not in simple:
         return None
     if value.dtype.kind == "f" and dtype.is_int and not np.all(np.abs(value) < 1 << 31):

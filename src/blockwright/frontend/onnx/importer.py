@@ -11,7 +11,7 @@ defines the operator. All uncovered operators are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -203,7 +203,7 @@ class Importer:
         empty: frozenset[str] = frozenset()
         if node.op_type in ("Shape", "Size"):
             return empty
-        parts = [self.scope.depends(name) for name in node.input if name]
+        parts = [self.scope.depends(name) for name in _names_read(node)]
         return empty.union(*parts)
 
     def sources(self, name: str) -> list[str]:
@@ -390,6 +390,14 @@ class Importer:
                 "trees": list(range(count)),
             }
         return ir.IRModule({"main": function}, attrs)
+
+
+def _names_read(node: Any) -> Iterator[str]:
+    """Names of the values that a node reads, also in the graphs of its attributes."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _names_read(inner)
 
 
 def _defaults(schema: Any) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""Signal processing and small linear algebra: discrete Fourier transforms, determinants.
+
+Complex numbers are pairs (real part, imaginary part) along the last axis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.frontend.onnx.call import (
+    Call,
+    Converters,
+    Value,
+    axis_of,
+    dims_of,
+    dtype_of,
+    rank_of,
+)
+
+TABLE = Converters()
+
+
+@TABLE.op("DFT")
+def _dft(call: Call) -> Value:
+    """A transform along one axis, by products with matrices of cosines and sines."""
+    x = call.tensor(0)
+    rank = rank_of(x)
+    if call.version >= 20:
+        axis = int(call.known(2, "the axis").reshape(())) if call.has(2) else -2
+    else:
+        axis = call.attr("axis", 1)
+    axis = axis_of(axis, rank)
+    size = ir.const_int(dims_of(x)[axis])
+    count = int(call.known(1, "dft_length").reshape(())) if call.has(1) else size
+    if size is None or count is None:
+        raise call.error("the transformed axis has no known size", "declare it as a number")
+    inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
+    if inverse and onesided:
+        raise call.error("the inverse of half a spectrum is not supported", "pass all of it")
+    kept = min(size, count)
+    x = call.apply("slice", x, axis=axis, begin=0, end=kept, step=1)
+    rows = count // 2 + 1 if onesided else count
+    angle = 2 * np.pi * np.outer(np.arange(kept), np.arange(rows)) / count
+    sign, factor = (1, 1 / count) if inverse else (-1, 1)
+    order = (*(k for k in range(rank) if k not in (axis, rank - 1)), rank - 1, axis)
+    moved = call.apply("permute_dims", x, axes=order)
+    kind = dtype_of(x).numpy()
+    cosine = call.imp.tensor((np.cos(angle) * factor).astype(kind))
+    sine = call.imp.tensor((sign * np.sin(angle) * factor).astype(kind))
+    with_cosine = call.apply("matmul", moved, cosine)
+    with_sine = call.apply("matmul", moved, sine)
+
+    def part(value: ir.GraphExpr, which: int) -> ir.GraphExpr:
+        return call.apply("slice", value, axis=rank - 2, begin=which, end=which + 1, step=1)
+
+    real, imaginary = part(with_cosine, 0), part(with_sine, 0)
+    if ir.is_const_int(dims_of(x)[rank - 1], 2):
+        real = call.apply("subtract", real, part(with_sine, 1))
+        imaginary = call.apply("add", imaginary, part(with_cosine, 1))
+    both = call.apply("concat", real, imaginary, axis=rank - 2)
+    back = tuple(order.index(k) for k in range(rank))
+    return call.apply("permute_dims", both, axes=back)
+
+
+@TABLE.op("Det")
+def _det(call: Call) -> Value:
+    """The determinant of matrices up to 3 × 3, by expansion along the first row."""
+    x = call.tensor(0)
+    rank, size = rank_of(x), ir.const_int(dims_of(x)[-1])
+    if size is None or not 1 <= size <= 3:
+        raise call.error("matrices of this size are not supported", "use sizes up to 3")
+
+    def element(i: int, j: int) -> ir.GraphExpr:
+        row = call.apply("slice", x, axis=rank - 2, begin=i, end=i + 1, step=1)
+        part = call.apply("slice", row, axis=rank - 1, begin=j, end=j + 1, step=1)
+        return call.reshape(part, dims_of(x)[:-2])
+
+    def minor(rows: tuple[int, ...], columns: tuple[int, ...]) -> ir.GraphExpr:
+        if len(rows) == 1:
+            return element(rows[0], columns[0])
+        total: ir.GraphExpr | None = None
+        for k, column in enumerate(columns):
+            rest = tuple(c for c in columns if c != column)
+            term = call.apply("multiply", element(rows[0], column), minor(rows[1:], rest))
+            if total is None:
+                total = term
+            else:
+                total = call.apply("subtract" if k % 2 else "add", total, term)
+        assert total is not None
+        return total
+
+    places = tuple(range(size))
+    return minor(places, places)
