@@ -290,3 +290,57 @@ def {this}(x: {x}, s: {vector}) -> {x}:
         {first}
         {last}
     return z"""
+
+
+# --------------------------------------------------------------------------- sizes from elements
+@structure
+def sized_by_elements(d: Scope) -> None:
+    """A value whose size depends on elements, often cast to a symbol of its own."""
+    how = d.chance.choice(("unique", "nonzero", "masked_select", "zeros"))
+    value = d.pick(lambda v: v.dtype == "bool" if how == "masked_select" else bool(v.dims))
+    if value is None or value.dtype == "uint32":
+        return
+    source, mask = value.name, value.name
+    if how == "masked_select":
+        alike = d.pick(lambda v: v.dims == value.dims and v.dtype != "bool")
+        if alike is None:
+            return
+        source = alike.name
+    dtype = {"nonzero": "int64", "zeros": "float32"}.get(how, str(d.run[source].dtype))
+
+    def compute(r: Run) -> Array:
+        x = np.asarray(r[source])
+        if how == "unique":
+            return np.unique(x)
+        if how == "nonzero":
+            return np.stack(np.nonzero(x)).astype(np.int64)
+        if how == "masked_select":
+            return x[r[mask]]
+        return np.zeros(np.count_nonzero(x) + 1, np.float32)
+
+    texts = {
+        "unique": f"R.unique({source})",
+        "nonzero": f"R.nonzero({source})",
+        "masked_select": f"R.masked_select({source}, {mask})",
+        "zeros": f"R.zeros(R.tensor_to_shape({_counted(source)}), dtype='float32')",
+    }
+    name = d.name()
+    size = d.symbol(name, compute(d.run).shape[-1])
+    dims = (str(len(value.dims)), size) if how == "nonzero" else (size,)
+    found = Value(name, dims, dtype)
+
+    def sized(r: Run) -> Array:
+        result = compute(r)
+        r.sizes[size] = result.shape[-1]
+        return result
+
+    lines = [f"{size} = T.int64()", f"{name} = R.match_cast({texts[how]}, {found.info})"]
+    if d.define(name, "\n".join(lines), sized):
+        d.add(found)
+
+
+def _counted(source: str) -> str:
+    """The number of elements that are not 0, and one more, as a tensor of one element."""
+    flags = f'R.astype(R.not_equal({source}, R.zeros_like({source})), dtype="int64")'
+    total = f"R.sum({flags})"
+    return f'R.reshape(R.add({total}, R.const(1, "int64")), R.shape([1]))'

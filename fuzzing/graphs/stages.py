@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from blockwright import ir
+from blockwright.graph.calling_convention import calling_convention, tensor_results
 from blockwright.graph.interpreter import interpret_graph
 from blockwright.interp import interpret
 from blockwright.support import BlockwrightError
@@ -84,7 +85,11 @@ def _copied(value: Any) -> Any:
 
 
 def _host(module: ir.IRModule, given: list[Any], wanted: tuple[Array, ...]) -> Any:
-    """Run a host program, which writes its results into arrays."""
-    results = [np.full_like(w, 77) for w in wanted]
+    """Run a host program, which writes its results into arrays, or allocates them."""
+    main: ir.PrimFunc = module["main"]
+    late = dict(calling_convention(main).late)
+    handles = [handle for handle, _ in tensor_results(main)]
+    pairs = zip(handles, wanted, strict=True)
+    results: list[Any] = [[] if handle in late else np.full_like(w, 77) for handle, w in pairs]
     interpret(module, *given, *results)
-    return tuple(results)
+    return tuple(r[0] if isinstance(r, list) else r for r in results)

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch.export import Dim
-
-import blockwright as bw
 
 STARTS = (None, 0, 2, 5, 9, -1, -5, -7)
 
@@ -66,19 +63,6 @@ def test_numbers_through_masks(agrees: Any) -> None:
         return y, z
 
     agrees(masked, torch.randn(4, 5))
-
-
-@pytest.mark.parametrize(("written", "code"), [
-    (lambda x: x[x > 0], "BW508"),
-])  # fmt: skip
-def test_positions_that_data_decides_are_refused(written: Any, code: str) -> None:
-    class Model(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> Any:
-            return written(x)
-
-    with pytest.raises(bw.ImporterError) as caught:
-        bw.compile(Model(), (torch.randn(3, 4),))
-    assert caught.value.code == code
 
 
 def test_sizes_that_are_multiples_of_a_symbol(agrees: Any) -> None:

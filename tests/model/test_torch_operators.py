@@ -17,6 +17,7 @@ import blockwright as bw
 from blockwright.frontend.torch import (
     convert_arithmetic,
     convert_layers,
+    convert_run_time_sizes,
     convert_shapes,
     convert_sizes,
     converters,
@@ -28,6 +29,7 @@ FAMILIES = (
     converters.TABLE,
     convert_arithmetic.TABLE,
     convert_layers.TABLE,
+    convert_run_time_sizes.TABLE,
     convert_shapes.TABLE,
     convert_sizes.TABLE,
 )
@@ -242,6 +244,11 @@ for _rank, _x in ((1, (2, 3, 7)), (2, (2, 3, 7, 6)), (3, (1, 2, 5, 6, 4))):
         OWN[f"aten.{_name}{_rank}d.default"] = [([f(*_x), [2] * _rank], {})]
     for _name in ("adaptive_avg_pool", "_adaptive_avg_pool"):
         OWN[f"aten.{_name}{_rank}d.default"] = [([f(*_x), [2] * _rank], {})]
+
+
+OWN["aten.nonzero.default"] = [([f(3, 4)], {}), ([f(5) > 0], {})]
+OWN["aten.masked_select.default"] = [([f(3, 4), f(3, 4) > 0], {}), ([f(3, 4), f(4) > 0], {})]
+OWN["aten._unique2.default"] = [([f(3, 4)], {}), ([f(6), True, True, True], {})]
 
 
 def test_no_operator_is_listed_twice() -> None:

@@ -194,12 +194,20 @@ class CompiledEntry(EntryPoint):
         return TimedRun(start, np.asarray(ticks).tolist(), end)
 
     def _calls(self, shapes: Sequence[tuple[int, ...]]) -> list[KernelCall]:
-        """Return the kernel calls for arguments of these shapes, with work but without times."""
+        """Return the kernel calls for arguments of these shapes, with work but without times.
+
+        Sizes known only at run time count at their largest, or 0 if they have no limit.
+        """
         host = self._host
         declared = [tuple(size_text(d) for d in buffer.shape) for buffer in host.buffers]
         values = bind_symbols(list(zip(declared, shapes, strict=False)))
         symbols = {v for buffer in host.buffers for d in buffer.shape for v in ir.free_vars(d)}
         sizes = {v: ir.const(values[v.name], v.dtype) for v in symbols if v.name in values}
+        later = self._compiled.context.options["memory_plans"][self.signature.name].sizes
+        for symbol in later.levels:  # counted at their largest
+            most = later.largest(symbol)
+            number = 0 if most is None else evaluate_size(size_text(most), values)
+            sizes[symbol] = ir.const(number, symbol.dtype)
         known: dict[tuple[Any, ...], KernelCall] = {}
         out: list[KernelCall] = []
         for call in host_calls(host):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
+from blockwright.frontend.torch.convert_run_time_sizes import positions
 from blockwright.frontend.torch.operands import (
     Registry,
     axis_of,
@@ -265,13 +266,8 @@ def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any
 
 @TABLE.row("index")
 def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
+    indices = [place for index in indices for place in positions(imp, index)]
     given = [i for i in indices if i is not None]
-    if any(i.tensor_info.dtype.is_bool for i in given):
-        raise ImporterError(
-            "boolean mask indexing has a data-dependent shape",
-            code="BW508",
-            help="select with torch.where",
-        )
     axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
     if axes == tuple(range(axes[0], axes[-1] + 1)):
         return imp.builder.op("index", x, *given, axes=axes if axes[0] else None)

@@ -18,6 +18,7 @@ from blockwright import ir
 from blockwright.frontend.torch import (
     convert_arithmetic,
     convert_layers,
+    convert_run_time_sizes,
     convert_selection,
     convert_shapes,
     convert_sizes,
@@ -56,7 +57,6 @@ IGNORED = frozenset(
         "aten._assert_tensor_metadata.default",
         "aten.sym_constrain_range_for_size.default",
         "aten.sym_constrain_range.default",
-        "aten._assert_scalar.default",
     }
 )
 
@@ -335,6 +335,7 @@ def _all_converters() -> dict[str, Converter]:
         TABLE,
         convert_arithmetic.TABLE,
         convert_layers.TABLE,
+        convert_run_time_sizes.TABLE,
         convert_selection.TABLE,
         convert_shapes.TABLE,
         convert_sizes.TABLE,

@@ -28,6 +28,7 @@ from blockwright.frontend.torch.memory_format import counted, memory_order
 from blockwright.frontend.torch.mutation import functional, weights
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
+from blockwright.frontend.torch.run_time_sizes import ASSERTIONS, RunTimeSizes
 from blockwright.frontend.torch.state import StateTable, updates
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.graph import GraphBuilder, constant
@@ -37,7 +38,7 @@ from blockwright.runtime.refused import require_data
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
-KNOWN = frozenset(CONVERTERS) | IGNORED | CONDITIONS
+KNOWN = frozenset(CONVERTERS) | IGNORED | CONDITIONS | ASSERTIONS
 """Overloads that are imported directly; others are decomposed."""
 
 
@@ -86,6 +87,7 @@ class Importer:
         self.input_leaves: list[int | _Constant] = []
         self.state_params: dict[str, str] = {}
         self.updates = InputUpdates(self.builder)
+        self.sizes = RunTimeSizes(self)
 
     def _bounds(self) -> dict[str, Any]:
         """Ranges of all symbols in input sizes; needed before the first parameter is created."""
@@ -237,14 +239,17 @@ class Importer:
 
     def _call(self, node: Any) -> Any:
         name = target_name(node.target)
-        if name in IGNORED:
+        if name in ASSERTIONS:
+            self.sizes.check(node)
+        if name in IGNORED or name in ASSERTIONS:
             return None
         if name in CONDITIONS:
             return CONDITION
         try:
             args = [self.operand(a) for a in node.args]
             kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
-            return CONVERTERS[name](self, node, *args, **kwargs)
+            value = CONVERTERS[name](self, node, *args, **kwargs)
+            return self.sizes.cast(node.meta.get("val"), value)
         except BlockwrightError as error:
             raise ImporterError(
                 f"{name}: {error.message}", code=error.code, help=error.help, notes=(origin(node),)

@@ -44,6 +44,18 @@ class SymbolTable:
             return ir.const(size, "int64")
         return self._convert(_expression(size))
 
+    def ends(self, name: str) -> tuple[int | None, int | None]:
+        """The declared ends of a symbol's range, where there are any."""
+        bounds = self._ranges.get(name)
+        if bounds is None:
+            return 0, None
+        low, high = _finite(bounds.lower, -_UNBOUNDED), _finite(bounds.upper, _UNBOUNDED)
+        return None if low <= -_UNBOUNDED else low, None if high >= _UNBOUNDED else high
+
+    def convert(self, expression: Any) -> ir.Expr:
+        """Convert a sympy expression of sizes. Raises: ImporterError BW503."""
+        return self._convert(expression)
+
     def _convert(self, expression: Any) -> ir.Expr:
         """Convert a sympy expression: sums, products, powers, floor divisions, min and max."""
         kind = type(expression).__name__

@@ -1,0 +1,118 @@
+"""Symbols of an exported program for sizes known only at run time, such as u0.
+
+The exporter knows their ranges (`torch._check(n <= 100)`), and asserts what the model checks about
+them. Both are checked when the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from blockwright import ir
+from blockwright.frontend.torch.operands import torch_dtype
+from blockwright.graph import symbol_ranges
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
+from blockwright.support import ImporterError
+
+if TYPE_CHECKING:
+    from blockwright.frontend.torch.importer import Importer
+
+ASSERTIONS = frozenset({"aten._assert_scalar.default"})
+_LEAST = -(1 << 40)  # of a number without a declared lower bound
+
+
+class RunTimeSizes:
+    """The sizes of one import that are known only at run time."""
+
+    def __init__(self, importer: Importer) -> None:
+        self._importer = importer
+        self._declared: set[ir.Var] = set()
+
+    def declare(self, symbols: Iterable[ir.Var]) -> None:
+        """Declare the ranges of symbols that no input binds."""
+        imp = self._importer
+        attrs, names = imp.builder.attrs, imp.symbols.names()
+        for symbol in symbols:
+            if symbol in self._declared or not _is_unbacked(names.get(symbol, "")):
+                continue
+            self._declared.add(symbol)
+            low, high = imp.symbols.ends(names[symbol])
+            low = _LEAST if low is None else low
+            if low:
+                attrs[LOWER_BOUND] = {**attrs.get(LOWER_BOUND, {}), symbol.name: low}
+            if high is not None:
+                attrs[UPPER_BOUND] = {**attrs.get(UPPER_BOUND, {}), symbol.name: high}
+            imp.builder.analyzer.bind(symbol, symbol_ranges(attrs, [symbol])[symbol])
+
+    def cast(self, fake: Any, value: Any) -> Any:
+        """A value with the exporter's sizes, if some of these are known only at run time.
+
+        Arguments: `fake` is the exporter's tensor, or a list of them for several results.
+        """
+        if isinstance(value, list):
+            parts = cast("list[Any]", value)
+            return [self.cast(f, v) for f, v in zip(fake, parts, strict=True)]
+        if not isinstance(value, ir.GraphVar) or not isinstance(value.info, ir.TensorInfo):
+            return value
+        imp, info = self._importer, value.info
+        sizes = getattr(fake, "shape", ())
+        if not any(map(_depends, sizes)):
+            return value
+        shape = tuple(imp.symbols.dim(size) for size in sizes)
+        self.declare(v for dim in shape for v in ir.free_vars(dim))
+        prove = imp.builder.analyzer.prove_equal
+        if info.shape is not None and all(map(prove, info.shape, shape)):
+            return value
+        pattern = ir.TensorInfo(shape, torch_dtype(fake.dtype), device=info.device)
+        return imp.builder.match_cast(value, pattern, value.name)
+
+    def check(self, node: Any) -> None:
+        """Check an assertion of the model about sizes known only at run time."""
+        condition: Any = getattr(node.args[0], "meta", {}).get("val")
+        if not _depends(condition):
+            return  # implied by the ranges and guards of the inputs
+        imp = self._importer
+        holds = _truth(condition.node.expr, lambda e: imp.symbols.convert(e))
+        if imp.builder.analyzer.prove(holds):
+            return
+        said = str(node.args[1] if len(node.args) > 1 else condition).replace("%", "%%")
+        imp.require(holds, f"BW719: {said}\nhelp: pass data that the model accepts")
+
+
+def _depends(size: Any) -> bool:
+    """Whether a size or condition has a symbol that no input binds."""
+    expression = getattr(getattr(size, "node", None), "expr", None)
+    symbols: Iterable[Any] = getattr(expression, "free_symbols", ())
+    return any(_is_unbacked(str(symbol)) for symbol in symbols)
+
+
+def _is_unbacked(name: str) -> bool:
+    return name[:1] == "u" and name[1:].isdigit()
+
+
+_RELATIONS: dict[str, type[ir.CompareOp]] = {
+    "Equality": ir.EQ, "Unequality": ir.NE, "StrictLessThan": ir.LT, "LessThan": ir.LE,
+    "StrictGreaterThan": ir.GT, "GreaterThan": ir.GE,
+}  # fmt: skip
+
+
+def _truth(expression: Any, number: Callable[[Any], ir.Expr]) -> ir.Expr:
+    """A condition of the exporter as an expression."""
+    kind = type(expression).__name__
+    if kind in _RELATIONS:
+        return ir.compare(_RELATIONS[kind], number(expression.lhs), number(expression.rhs))
+    parts = [_truth(part, number) for part in expression.args]
+    if kind == "Not":
+        return ir.logical_not(parts[0])
+    if kind in ("And", "Or"):
+        join = ir.logical_and if kind == "And" else ir.logical_or
+        result = parts[0]
+        for part in parts[1:]:
+            result = join(result, part)
+        return result
+    raise ImporterError(
+        f"condition {expression} on a size that is known only at run time is not supported",
+        code="BW508",
+        help="check it with comparisons of sums and products of sizes",
+    )

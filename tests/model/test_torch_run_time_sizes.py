@@ -1,0 +1,86 @@
+"""PyTorch models with results of sizes known only at run time: unique, nonzero, masks, item()."""
+
+# Lambdas are the models.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import blockwright as bw
+
+CHECK: Any = vars(torch)["_check"]
+X = torch.tensor([[3.0, 1.0, -2.0], [1.0, 0.0, 2.0], [3.0, -2.0, 0.0]])
+
+
+class Model(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
+def bounded_item(x: torch.Tensor, n: torch.Tensor) -> Any:
+    u: Any = n.item()
+    CHECK(u >= 0)
+    CHECK(u <= x.shape[0])
+    return x[:u] * 2, torch.zeros(u, 2) + x[0, 0], torch.arange(u), torch.full((2,), u)
+
+
+MODELS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "unique": (lambda x: torch.exp(torch.unique(x)), (X,)),
+    "unique_with_places": (
+        lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+        (torch.cat([X, torch.full((2, 3), float("nan"))]),),
+    ),
+    "nonzero": (lambda x: (torch.nonzero(x), torch.nonzero(x > 0).float() * 2), (X,)),
+    "masks": (
+        lambda x: (torch.masked_select(x, x > 0).sum(), x[x > 0.5], x[x[:, 0] > 1], x[:, x[0] > 0]),
+        (X,),
+    ),
+    "item_as_size": (bounded_item, (X, torch.tensor(2))),
+    "item_as_number": (lambda x, n: x * n.item(), (X, torch.tensor(-3))),
+}
+"""Each mask that occurs twice has the same size; the exporter knows that."""
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_are_those_of_pytorch(dynamic: bool) -> None:
+    programs: dict[str, Any] = {}
+    for name, (function, args) in MODELS.items():
+        row = torch.export.Dim("n", min=1)
+        shapes = tuple({0: row} if a.dim() else None for a in args) if dynamic else None
+        programs[name] = torch.export.export(
+            Model(function), args, dynamic_shapes=(shapes,) if shapes else None
+        )
+    exe = bw.compile(programs)
+    for name, (function, args) in MODELS.items():
+        torch.testing.assert_close(exe[name](*args), function(*args), equal_nan=True)
+        if dynamic:
+            more = tuple(torch.cat([a, a[:1]]) if a.dim() else a for a in args)
+            torch.testing.assert_close(exe[name](*more), function(*more), equal_nan=True)
+
+
+def test_what_the_model_checks_about_a_size_is_checked() -> None:
+    args = X, torch.tensor(2)
+    shapes = {0: torch.export.Dim("n", min=1)}, None
+    exe = bw.compile(torch.export.export(Model(bounded_item), args, dynamic_shapes=(shapes,)))
+    assert exe(X, torch.tensor(0))[2].shape == (0,)
+    for size in (-1, 4):
+        with pytest.raises(bw.ArgumentError) as caught:
+            exe(X, torch.tensor(size))
+        assert caught.value.code in ("BW708", "BW719")
+
+
+def test_numbers_from_floats_are_refused() -> None:
+    program = torch.export.export(Model(lambda x: x * x[0].item()), (X[0],))
+    with pytest.raises(bw.BlockwrightError) as caught:
+        bw.compile(program)
+    assert caught.value.code in ("BW507", "BW501")
