@@ -75,16 +75,6 @@ class NestedOutput(nn.Module):
         return {"sum": x.sum(0), "parts": (x * 2, [x + 1])}
 
 
-class Nothing(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.nonzero()
-
-
-def test_results_whose_size_depends_on_values_are_refused() -> None:
-    with pytest.raises(bw.ImporterError):
-        bw.compile(Nothing(), (torch.randn(3, 8),))
-
-
 def test_a_module_needs_example_inputs() -> None:
     with pytest.raises(bw.OptionError) as caught:
         bw.compile(Spectral())
