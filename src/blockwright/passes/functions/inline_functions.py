@@ -211,7 +211,7 @@ class _Inliner:
         scope.values.update(zip(function.params, params, strict=True))
         body = self._entered(function, lambda: self._sequence(function.body, scope))
         result = scope.annotation(function.ret_info)
-        return function.replace(params=params, body=body, ret_info=result)
+        return function.replace(params=params, body=body, ret_info=result, info=None)
 
     def _entered(self, function: ir.GraphFunction, run: Callable[[], _T]) -> _T:
         """Inline a function. Raises: GraphError BW423 if that does not end."""
