@@ -211,9 +211,11 @@ class CompiledEntry(EntryPoint):
         known: dict[tuple[Any, ...], KernelCall] = {}
         out: list[KernelCall] = []
         for call in host_calls(host):
-            name = str(call.args[0].value) if isinstance(call.args[0], ir.StringImm) else ""
+            named = call.args[1] if call.op == "call_object" else call.args[0]
+            name = str(named.value) if isinstance(named, ir.StringImm) else "function value"
             if call.op != "call_global":
-                out.append(KernelCall(name, ("call_dps_library",), 0, 0))
+                kind = "call_packed" if call.op == "call_object" else "call_dps_library"
+                out.append(KernelCall(name, (kind,), 0, 0))
                 continue
             func: ir.PrimFunc = self._compiled.lowered[name]
             convention = calling_convention(func)

@@ -299,6 +299,13 @@ class TestEntries:
         bw.compile(parsed(CHOSEN.replace("RESULT", "f(x)")))  # releases unused libraries
         np.testing.assert_array_equal(np.from_dlpack(closure(weights)), 2 * weights)
 
+    @pytest.mark.parametrize("flag", [F, T])
+    def test_calls_of_function_values_are_profiled(self, flag: Any) -> None:
+        exe = bw.compile(parsed(CHOSEN.replace("RESULT", "f(f(x)), f")))
+        calls = exe.profile(floats(3), flag, repeat=1).calls
+        assert [c.kernel for c in calls].count("function value") == 2
+        assert all(0 <= c.duration < 1e9 for c in calls), "also in the branch that is not taken"
+
     def test_the_caller_passes_functions(self) -> None:
         exe = both(
             """

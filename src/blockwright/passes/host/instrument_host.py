@@ -24,10 +24,27 @@ class _Timed(ir.Mutator):
         self.ticks = ticks
         self.done = ENTRY_READINGS
 
-    def reading(self) -> ir.Stmt:
-        """Build the statement that stores the clock in the next element."""
+    def reading(self, place: int | None = None) -> ir.Stmt:
+        """Build the statement that stores the clock in an element, by default the next one."""
         clock = ir.Call("call_extern", (ir.StringImm("bw_clock"),), ir.dtype_of("int64"))
-        return ir.BufferStore(self.ticks, clock, (ir.const(self.done, "int64"),))
+        return ir.BufferStore(self.ticks, clock, (ir.const(place or self.done, "int64"),))
+
+    def rewrite_IfThenElse(self, node: ir.IfThenElse) -> ir.Stmt:
+        """Every branch also stores the readings of the other: its calls take no time."""
+        first = [] if self.done > ENTRY_READINGS else [self.reading()]
+        start = self.done
+        then = self(node.then_case)
+        middle = self.done
+        other = None if node.else_case is None else self(node.else_case)
+        ours, theirs = self._skipped(start, middle), self._skipped(middle, self.done)
+        if ours:
+            other = ir.seq(ours if other is None else [*ours, other])
+        then = ir.seq([then, *theirs])
+        return ir.seq([*first, node.replace(then_case=then, else_case=other)])
+
+    def _skipped(self, start: int, end: int) -> list[ir.Stmt]:
+        """Readings of calls that are not made, those after `start` up to `end`."""
+        return [self.reading(place) for place in range(start + 1, end + 1)]
 
     def rewrite_Evaluate(self, node: ir.Evaluate) -> ir.Stmt:
         if not isinstance(node.value, ir.Call) or node.value.op not in _CALLS:
@@ -47,7 +64,8 @@ def instrument_host(host: ir.PrimFunc) -> ir.PrimFunc:
 
     The int64 readings are those of the entry, one before the first call, and one after each call.
 
-    Arguments: `host`, a result of `lower_host`: its calls form one sequence without loops.
+    Arguments: `host`, a result of `lower_host`: its calls form one sequence without loops, in which
+        the calls of a branch that is not taken take no time.
     """
     calls = host_calls(host)
     size = ir.const(ENTRY_READINGS + 1 + len(calls), "int64")
