@@ -322,6 +322,30 @@ def column(A: T.Buffer((4096, 1024), "float32"), B: T.Buffer((4, 4096), "float32
     assert pages["A"] == pytest.approx(4 * 4096, rel=1e-3)
 
 
+def test_elements_stored_one_by_one_take_their_time_besides_all_else() -> None:
+    """A vector whose elements go to eight lines: one store for each; along a line, none alone."""
+
+    def stored(index: str) -> ir.PrimFunc:
+        func = program(f"""
+@T.prim_func
+def spread(A: T.Buffer((64, 64), "float32"), B: T.Buffer((64, 64), "float32")):
+    for i, j in T.grid(64, 64):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[{index}] = A[vi, vj]
+""")
+        sch = Schedule(func)
+        sch.vectorize(sch.split(sch.get_loops("B")[1], [None, 8])[1])
+        return sch.func
+
+    slow = Target(ONE, core=msgspec.structs.replace(ONE.core, lone_store_cycles=11.0))
+    for index, elements in (("vj, vi", 64 * 64), ("vi, vj", 0)):
+        func = stored(index)
+        more = estimate(func, slow).seconds - estimate(func, ONE).seconds
+        cycles_each = 11.0 - ONE.core.lone_store_cycles
+        assert more * ONE.core.frequency_hz == pytest.approx(elements * cycles_each)
+
+
 def test_symbolic_sizes_are_given_by_name() -> None:
     func = program("""
 @T.prim_func

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import blockwright as bw
 from blockwright import ir
 from blockwright.build import build
+from blockwright.strategies.cpu.conv_nchw_plan import pays
+from blockwright.strategies.match.blocks import contraction_of, leaf_blocks
+from blockwright.strategies.match.planes import planes_of
 from blockwright.target import Target
 
 
@@ -162,3 +166,39 @@ def product(A: T.Buffer((20, 30), "float32"), B: T.Buffer((30, 40), "float32"),
 """)
     assert "contiguous" in checks.refusal("conv_nchw", func)
     assert bw.strategies.apply_strategies(func, Target("x86-64-v3")).strategy == "gemm"
+
+
+SHAPES: list[tuple[str, dict[str, int], str]] = [
+    ("x86-64-v3", {"height": 56, "width": 56, "channels": 64, "filters": 4, "pad": 1}, "conv_nchw"),
+    ("x86-64-v4", {"height": 56, "width": 56, "channels": 64, "filters": 4, "pad": 1}, "conv_nchw"),
+    ("x86-64-v4", {"height": 56, "width": 56, "channels": 3, "filters": 16, "pad": 1}, "conv_nchw"),
+    ("x86-64-v3", {"height": 7, "width": 7, "channels": 512, "filters": 512, "pad": 1}, "gemm"),
+    ("x86-64-v4", {"height": 7, "width": 7, "channels": 512, "filters": 512, "pad": 1}, "gemm"),
+    (
+        "x86-64-v4",
+        {"height": 14, "width": 14, "channels": 1024, "filters": 256, "kernel": 1},
+        "gemm",
+    ),
+]
+
+
+@pytest.mark.parametrize(("target", "shape", "strategy"), SHAPES)
+def test_the_model_chooses_what_is_measured_to_be_faster(
+    target: str, shape: dict[str, int], strategy: str
+) -> None:
+    """By a tenth to three times; convolutions for which both take about the same are left out."""
+    func = convolution(**shape, batch=1)
+    found = bw.strategies.strategy_for(func, Target(target, num_threads=1))
+    assert found is not None
+    assert found.name == strategy
+
+
+def test_slow_lone_stores_favor_vectors_of_pixels() -> None:
+    """The GEMM strategy stores the results of a vector of filters one by one."""
+    target = Target("x86-64-v4", num_threads=1)
+    block = next(b for b in leaf_blocks(convolution(28, 28, 64, 64, batch=1)) if contraction_of(b))
+    roles = planes_of(block)
+    assert not isinstance(roles, str)
+    slow = Target(target, core=msgspec.structs.replace(target.core, lone_store_cycles=100.0))
+    assert not pays(target, block, roles)
+    assert pays(slow, block, roles)

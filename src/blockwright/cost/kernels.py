@@ -12,7 +12,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from blockwright.cost.footprint import Footprint, ReuseGroup, footprint, grouped
+from blockwright.cost.footprint import (
+    CacheLevel,
+    Footprint,
+    ReuseGroup,
+    footprint,
+    grouped,
+)
 from blockwright.cost.nest import AccessNode, BufferNode, LoopNode, StatementNode, steps
 from blockwright.target import Target
 
@@ -142,6 +148,28 @@ def cycles(kernel: CodeRegion, target: Target) -> float:
     once = max(updates, moved, instructions / core.issue)
     exits = kernel.times / inner.count if inner is not None else 0.0
     return kernel.times * once + exits * core.mispredict_cycles
+
+
+def lone_store_cycles(kernel: CodeRegion, target: Target, level: CacheLevel) -> float:
+    """Cycles to store elements of vectors one by one, at a distance from each other.
+
+    The lines of a vector may map to so few sets of the first-level cache, `level`, that each store
+    drives out one that the next vector needs; then each waits for a line to be written and read.
+    """
+    core, total = target.core, 0.0
+    for step, loops in kernel.body:
+        for access in step.accesses:
+            apart = [(abs(access.moves.get(n, 0)), n.count) for n in loops if n.kind == "lanes"]
+            lone = [(move, count) for move, count in apart if move not in (0, access.width)]
+            memory = any(access.storage is g.access.storage for g in kernel.groups)
+            if not (access.stored and memory and lone):
+                continue
+            each = core.lone_store_cycles
+            lines = math.prod(count for _, count in lone)
+            if Footprint(lines, access.width, tuple(sorted(lone))).share(level) > 1:
+                each += 2 * core.strided_line_cycles(level.line)
+            total += each * step.share * _instructions(access, loops, target.vector_bits / 8)
+    return total * kernel.times / kernel.share
 
 
 def _vectors(loop: LoopNode, width: int, vector: float) -> float:

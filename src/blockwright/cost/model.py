@@ -2,7 +2,8 @@
 
 Each kernel has compute cycles (`kernels`) and lines to fetch from each level (`traffic`). A core
 overlaps these, so the longest decides; a fraction of the others is added, because they do not
-overlap perfectly. Threads share the memory bandwidth; the busiest thread decides.
+overlap perfectly. Elements of vectors that are stored one by one are added to all that. Threads
+share the memory bandwidth; the busiest thread decides.
 
 The model ignores other programs, frequency changes, instruction caches, the state of the caches
 before the first call, and the code of remainders (counted like the rest of their loop).
@@ -17,7 +18,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.cost.footprint import CacheLevel, ReuseGroup, footprint
-from blockwright.cost.kernels import CodeRegion, cycles, kernels
+from blockwright.cost.kernels import CodeRegion, cycles, kernels, lone_store_cycles
 from blockwright.cost.nest import LoopNode, StatementNode
 from blockwright.cost.read import Reader
 from blockwright.cost.traffic import cache_levels, page_levels, traffic
@@ -101,6 +102,9 @@ def estimate_nest(
         if late > 0:
             times["memory"] = times.get("memory", 0.0) + late
             total += late
+        lone = lone_store_cycles(kernel, target, cache_levels(target)[0])
+        times["compute"] += lone
+        total += lone
         parts.append(KernelTime(total / hertz, limit, {c: t / hertz for c, t in times.items()}))
         causes[limit] = causes.get(limit, 0) + total / hertz
     threads = _threads(body, target, 1.0) / hertz

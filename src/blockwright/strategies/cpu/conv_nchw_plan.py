@@ -1,4 +1,7 @@
-"""Plans of the NCHW convolution strategy, and the cost model that ranks them."""
+"""Plans of the NCHW convolution strategy, and the formula that ranks them.
+
+Whether the strategy is used at all is decided by the cost model, see `conv_nchw_cost`.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from collections.abc import Iterator
 
 from blockwright import ir
 from blockwright.arith import simplify
+from blockwright.strategies.cpu.conv_nchw_cost import pixels_seconds, planes_seconds
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
-    choose_register_tile,
     predicted_share,
     register_tiles,
 )
 from blockwright.strategies.cpu.split_k import Pieces
-from blockwright.strategies.match.blocks import address_of, extent_of, stride
+from blockwright.strategies.match.blocks import extent_of
 from blockwright.strategies.match.planes import Planes
 from blockwright.strategies.strategy import Plan
 from blockwright.target import Target
@@ -46,40 +49,14 @@ class ConvNchwPlan(Plan, frozen=True):
 
 
 def pays(target: Target, block: ir.Block, roles: Planes) -> bool:
-    """Whether this strategy is cheaper per result than a GEMM over pixels with scattered stores."""
-    core, bits = target.core, _bits(block)
-    depth = extent_of(block, roles.depth) or 1
-    filters, line = (extent_of(block, part) for part in (roles.filters, roles.pixels))
-    rows = extent_of(block, (*roles.outer, *roles.pixels))
-    tile = choose_register_tile(target, filters, line, bits)
-    here = predicted_share(target, tile, filters, line, anywhere=roles.slides, short_end=True)
-    copied = 0.0  # cycles per result for gathering its operands
-    if roles.step > 1:
-        copied = depth / (filters or 1) * roles.step * core.copy_cycles / tile.lanes
-    tile = choose_register_tile(target, rows, filters, bits)
-    there = predicted_share(target, tile, rows, filters)
-    steps = depth / _products_per_cycle(target, bits)
-    lines = _cache_lines(target, block, roles)
-    if lines * target.cache(1).line * 2 <= target.cache(1).size:
-        lines = 0.0  # the data stays in the first-level cache
-    fetched = lines * core.strided_line_cycles(target.cache(1).line)
-    scattered = core.lone_store_cycles + fetched / (tile.rows * tile.columns)
-    return steps / here + copied < _BETTER * (steps / there + scattered)
+    """Whether the cost model expects this strategy to be faster than a GEMM over pixels."""
+    planes = planes_seconds(target, block, roles)
+    return planes < _BETTER * pixels_seconds(target, block, roles)
 
 
 def _products_per_cycle(target: Target, bits: int) -> float:
     """Elements multiplied per cycle at the FMA peak."""
     return target.vector_bits * target.core.arithmetic / bits
-
-
-def _cache_lines(target: Target, block: ir.Block, roles: Planes) -> float:
-    """Cache lines that hold the data of one pixel."""
-    address, size = address_of(_data_load(block, roles), block), roles.data.dtype.nbytes
-    depth = extent_of(block, roles.depth) or 1
-    near = [
-        p for p in roles.depth if stride(address, block.iter_vars[p]) * size < target.cache(1).line
-    ]
-    return depth / (extent_of(block, near) or 1)
 
 
 def ranked_plans(target: Target, block: ir.Block, roles: Planes) -> Iterator[ConvNchwPlan]:
