@@ -9,7 +9,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.graph import GraphBuilder
+from blockwright.graph import GraphBuilder, check_graph
 
 F32 = ir.dtype_of("float32")
 
@@ -105,6 +105,29 @@ def main(x: R.Tensor(("n", 4), "float32")):
         fields = module["main"].body.body.fields
         assert fields[0] is fields[1]
         assert fields[1] is not fields[2]
+
+    def test_a_value_that_is_overwritten_stays(self, parse: Any, run: Any, callees: Any) -> None:
+        text = """
+@T.prim_func
+def increase(x: T.Buffer((4,), "float32")):
+    for i in range(4):
+        with T.block("x"):
+            vi = T.axis.spatial(4, i)
+            x[vi] = x[vi] + 1.0
+
+@R.function
+def main(x: R.Tensor((4,), "float32")):
+    a = R.exp(x)
+    b = R.exp(x)
+    c = R.call_tir_inplace(
+        cls.increase, (a,), inplace_indices=[0], out_sinfo=[R.Tensor((4,), "float32")]
+    )
+    d = R.exp(x)
+    return c, R.add(b, d)
+"""
+        module = run(parse(text), "normalize", "eliminate_common", "eliminate_dead")
+        assert callees(module) == ["exp", "exp", "call_tir_inplace", "add"]
+        check_graph(module["main"], module)
 
     def test_calls_with_effects_stay(self, parse: Any, run: Any, callees: Any) -> None:
         text = """

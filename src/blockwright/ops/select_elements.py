@@ -41,6 +41,7 @@ from blockwright.ops.row import (
     known_shape,
 )
 from blockwright.ops.samples import bools, floats, ints, values
+from blockwright.ops.sorting import precedes, sorted_line
 from blockwright.script.compute import Program, Tensor
 
 _SIZE = "size"
@@ -185,103 +186,46 @@ def _bounded_unique(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs
     return Bounded(tuple(results), tuple(axes))
 
 
-def _itself(i: ir.Expr) -> ir.Expr:
-    return i
-
-
 class _Distinct:
-    """Builds the program of `unique`: a stable merge sort, then one pass over the sorted elements.
-
-    Positions are sorted along if a result needs them.
-    """
+    """Builds the program of `unique`: a stable sort, then one pass over the sorted elements."""
 
     def __init__(self, ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> None:
         self.ctx, self.attrs = ctx, attrs
         self.program = Program(ctx.name)
         (self.x,) = inputs(ctx, self.program, infos)
         self.total = _product(self.x.shape)
-        self.lines: list[tuple[Tensor, Tensor]] = []  # sorted along, each with its other half
+        self.order = self.program.alloc("order", (self.total,), I64)
         self.infos = _bounded_unique(ctx, infos, attrs).results
 
     def build(self) -> ir.PrimFunc:
-        program, whole = self.program, (self.total,)
-        keys = program.compute("keys", whole, self._element)
-        self.lines.append((keys, program.alloc("other_keys", whole, keys.dtype)))
-        if self.attrs["return_index"] or self.attrs["return_inverse"]:
-            order = program.compute("order", whole, _itself, I64)
-            self.lines.append((order, program.alloc("other_order", whole, I64)))
         self._sort()
         return self._scan()
 
     def _element(self, i: ir.Expr) -> ir.Expr:
         return self.x[source_index(self.ctx, self.x.shape, (self.total,), (i,))]
 
-    def _less(self, a: ir.Expr, b: ir.Expr) -> ir.Expr:
-        """Whether an element comes before another one: NaN last."""
-        if not self.x.dtype.is_float:
-            wide = I64 if self.x.dtype.is_bool else self.x.dtype
-            return ir.cast_to(a, wide) < ir.cast_to(b, wide)
-        nan = ir.logical_and(ir.call("isnan", b), ir.logical_not(ir.call("isnan", a)))
-        return ir.logical_or(a < b, nan)
-
     def _sort(self) -> None:
-        """Merge runs of `width` elements until one is left."""
-        width, start, left, right = (
-            ir.Buffer(name, I64, (ONE,)) for name in ("width", "start", "left", "right")
-        )
+        """Compute the positions of the sorted elements, and the elements in that order."""
+        order, total = self.order, self.total
 
-        def value(buffer: ir.Buffer) -> ir.Expr:
-            return ir.load(buffer, ZERO)
+        def element(i: ir.Expr) -> ir.Expr:
+            return self._element(ir.call("checked_index", i, total))
 
-        def put(buffer: ir.Buffer, new: ir.Expr) -> ir.Stmt:
-            return ir.BufferStore(buffer, new, (ZERO,))
+        def sorted_element(i: ir.Expr) -> ir.Expr:
+            return element(order[i])
 
-        middle, end = ir.Var("middle", I64), ir.Var("end", I64)
-        keys = self.lines[0][0]
-
-        def taken(cursor: ir.Buffer, k: ir.Var) -> ir.Stmt:
-            moves = [
-                ir.BufferStore(other.buffer, line[value(cursor)], (k,))
-                for line, other in self.lines
-            ]
-            return ir.seq([*moves, put(cursor, ir.add(value(cursor), ONE))])
-
-        def merge() -> ir.Stmt:
-            """Merge the runs from `start` to `middle` and from there to `end`."""
-            k = ir.Var("k", I64)
-            less = self._less(keys[value(right)], keys[value(left)])
-            both = ir.if_then_else(
-                ir.compare(ir.LT, value(right), end), ir.logical_not(less), ir.const(True, "bool")
-            )
-            first = ir.if_then_else(
-                ir.compare(ir.LT, value(left), middle), both, ir.const(False, "bool")
-            )
-            step = ir.IfThenElse(first, taken(left, k), taken(right, k))
-            loop = ir.For(k, value(start), ir.sub(end, value(start)), ir.ForKind.SERIAL, step)
-            return ir.seq([put(left, value(start)), put(right, middle), loop])
+        line = sorted_line(total, lambda p, q: precedes(element(p), element(q), descending=False))
 
         def sort() -> ir.Stmt:
-            run = value(width)
-            stmt = ir.seq([merge(), put(start, end)])
-            stmt = ir.LetStmt(end, ir.minimum(ir.add(middle, run), self.total), stmt)
-            stmt = ir.LetStmt(middle, ir.minimum(ir.add(value(start), run), self.total), stmt)
-            runs = ir.While(ir.compare(ir.LT, value(start), self.total), stmt)
-            back = _nest(
-                (self.total,),
-                lambda i: ir.seq(ir.BufferStore(a.buffer, b[i], i) for a, b in self.lines),
-            )
-            twice = put(width, ir.mul(run, as_dim(2)))
-            rounds = ir.While(
-                ir.compare(ir.LT, run, self.total), ir.seq([put(start, ZERO), runs, back, twice])
-            )
-            return ir.seq([put(width, ONE), rounds])
+            copied = _nest((total,), lambda i: ir.BufferStore(order.buffer, line.position(*i), i))
+            return ir.seq([line.body, copied])
 
-        self.program.block("sort", (), sort, allocated=[width, start, left, right])
+        self.program.block("sort", (), sort, allocated=line.buffers)
+        self.keys = self.program.compute("keys", (total,), sorted_element)
 
     def _scan(self) -> ir.PrimFunc:
         """Give each group of equal elements a place in the result."""
-        program, keys = self.program, self.lines[0][0]
-        order = self.lines[-1][0]
+        program, keys, order = self.program, self.keys, self.order
         names = ["out", *(name.removeprefix("return_") for name in _EXTRA if self.attrs[name])]
         shapes = {"inverse": (self.total,)}
         outs: dict[str, Tensor] = {}

@@ -16,11 +16,14 @@ After::
         a = R.exp(x)
         c = R.add(a, a)
         return c
+
+A value that a call_tir_inplace overwrites keeps a call of its own: equal values are still needed.
 """
 
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.graph.updates import overwritten_at
 from blockwright.passes.context import PassContext, function_pass
 from blockwright.passes.rewrite import Replace, flat_function, is_pure
 
@@ -28,6 +31,7 @@ from blockwright.passes.rewrite import Replace, flat_function, is_pure
 @function_pass
 def eliminate_common(function: ir.GraphFunction, ctx: PassContext) -> ir.GraphFunction:
     """Merge equal pure calls of every graph function."""
+    overwritten = overwritten_at(function)
     values: dict[ir.Node, ir.Node] = {}  # dropped variable → the equal one
     replace = Replace(values)
     seen: dict[int, list[ir.VarBinding]] = {}
@@ -35,12 +39,14 @@ def eliminate_common(function: ir.GraphFunction, ctx: PassContext) -> ir.GraphFu
     for binding in function.bindings:
         if isinstance(binding, ir.VarBinding) and is_pure(binding.value):
             value = replace(binding.value)
-            known = _find(seen, value)
+            own = binding.var in overwritten
+            known = None if own else _find(seen, value)
             if known is not None:
                 values[binding.var] = known.var
                 continue
             binding = ir.VarBinding(binding.var, value)
-            seen.setdefault(_key(value), []).append(binding)
+            if not own:
+                seen.setdefault(_key(value), []).append(binding)
         elif isinstance(binding, ir.VarBinding):
             binding = ir.VarBinding(binding.var, replace(binding.value))
         elif isinstance(binding, ir.MatchCast):
