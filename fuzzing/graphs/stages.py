@@ -92,4 +92,4 @@ def _host(module: ir.IRModule, given: list[Any], wanted: tuple[Array, ...]) -> A
     pairs = zip(handles, wanted, strict=True)
     results: list[Any] = [[] if handle in late else np.full_like(w, 77) for handle, w in pairs]
     interpret(module, *given, *results)
-    return tuple(r[0] if isinstance(r, list) else r for r in results)
+    return tuple(cast("list[Array]", r)[0] if isinstance(r, list) else r for r in results)

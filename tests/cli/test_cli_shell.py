@@ -59,7 +59,7 @@ def test_errors_have_code_and_remedy_but_no_traceback() -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert "error[BW902]: 'model.h5' is not a model" in done.stderr
-    assert "help: give a .pt2 file" in done.stderr
+    assert "help: give an .onnx or .pt2 file" in done.stderr
     assert "Traceback" not in done.stderr
 
 

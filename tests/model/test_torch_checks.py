@@ -69,7 +69,7 @@ def test_every_stage_can_be_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("BLOCKWRIGHT_DUMP_DIR", str(tmp_path))
     exe = bw.compile(Lookup().eval(), (IDS,), dynamic_shapes=SHAPES)
     files = sorted(path.name for path in tmp_path.glob("*.py"))
-    assert files[0] == "00-check_graphs.py"
+    assert files[0] == "00-import.py"
     assert [name.partition("-")[2] for name in files][-1] == "lower_host.py"
     kernels = {path.name for path in tmp_path.iterdir() if path.is_dir()}
     assert {"main", *exe.context.traces} <= kernels

@@ -250,6 +250,11 @@ class _Blocks(Mutator):
             buffer = self(block.writes[index].buffer)
             self.align.setdefault(buffer, []).append(row)
 
+    def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:
+        parts = [self(stmt) for stmt in node.seq]
+        same = all(new is old for new, old in zip(parts, node.seq, strict=True))
+        return node if same else sequence(parts)  # flat, also where a block was a sequence
+
     def rewrite_For(self, node: For) -> Stmt:
         if node.kind is ForKind.THREAD_BINDING and self.machine == "cpu":
             tag = node.thread.thread_tag if node.thread else "a thread axis"

@@ -7,7 +7,7 @@ along the last axis are written in one pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from blockwright import ir
 from blockwright.ir.annotations import LOOP_PARTITION
@@ -37,7 +37,20 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
         return "no blocks directly under the root"
     if not all(is_spatial(b) for b in result):
         return "a block reduces"
+    if _written_again(result):
+        return "a block writes computed elements of another block's buffer"
     return ""
+
+
+def _written_again(blocks: Sequence[ir.Block]) -> bool:
+    """Whether a block, such as a scatter, writes ranges of a buffer that another one writes."""
+    writes = [(r.buffer, k) for k, block in enumerate(blocks) for r in block.writes]
+    shared = {b for b, k in writes if any(b is c and k != j for c, j in writes)}
+    return any(
+        r.buffer in shared and any(not ir.is_const_int(d.extent, 1) for d in r.region)
+        for block in blocks
+        for r in block.writes
+    )
 
 
 def plans(func: ir.PrimFunc, target: Target) -> Iterator[SpreadPlan]:
