@@ -143,6 +143,15 @@ def checked_position(value: Any, size: ir.Expr, *, from_end: bool) -> Any:
     return ir.call("checked_index", wide, size)
 
 
+def serial_nest(shape: Sequence[ir.Expr], body: Callable[[tuple[ir.Var, ...]], ir.Stmt]) -> ir.Stmt:
+    """Serial loops over a box in row-major order, with `body(indices)` inside."""
+    indices = tuple(ir.Var(f"i{axis}", I64) for axis in range(len(shape)))
+    stmt = body(indices)
+    for index, extent in reversed(list(zip(indices, shape, strict=True))):
+        stmt = ir.For(index, ZERO, extent, ir.ForKind.SERIAL, stmt)
+    return stmt
+
+
 def at(operand: Tensor, indices: Sequence[ir.Expr]) -> Any:
     """The element of a broadcast operand for element `indices` of the result."""
     return operand[broadcast_index(operand.shape, indices)]

@@ -22,6 +22,7 @@ from blockwright.ops.common import (
     require_kind,
     result,
     same_dtype,
+    serial_nest,
     tensors,
     unknown,
     wide,
@@ -242,16 +243,12 @@ def _loops(
 ) -> ir.PrimFunc:
     """Combine elements one after another: `element(i)` gives the place and the new value."""
 
-    def body() -> ir.Stmt:
-        i = tuple(ir.Var(f"i{k}", I64) for k in range(len(shape)))
+    def update(i: tuple[ir.Var, ...]) -> ir.Stmt:
         place, new = element(i)
         value = _combined(reduction, out[tuple(place)], new)
-        stmt: ir.Stmt = ir.BufferStore(out.buffer, value, tuple(place))
-        for var, extent in reversed(list(zip(i, shape, strict=True))):
-            stmt = ir.For(var, ZERO, extent, ir.ForKind.SERIAL, stmt)
-        return stmt
+        return ir.BufferStore(out.buffer, value, tuple(place))
 
-    program.block("scatter", (), body)
+    program.block("scatter", (), lambda: serial_nest(shape, update))
     return program.finish([out])
 
 
@@ -366,8 +363,7 @@ def _lower_masked(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     out = program.alloc("out", x.shape, x.dtype)
     used = ir.Buffer("used", I64, (ONE,))
 
-    def body() -> ir.Stmt:
-        i = tuple(ir.Var(f"i{k}", I64) for k in range(len(x.shape)))
+    def element(i: tuple[ir.Var, ...]) -> ir.Stmt:
         number: ir.Expr = ir.load(used, ZERO)
         place: list[ir.Expr] = []
         for size in reversed(source.shape[1:]):
@@ -381,10 +377,11 @@ def _lower_masked(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
                 ir.BufferStore(used, ir.add(ir.load(used, ZERO), ONE), (ZERO,)),
             ]
         )
-        stmt: ir.Stmt = ir.IfThenElse(mask[i], take, ir.BufferStore(out.buffer, x[i], i))
-        for var, extent in reversed(list(zip(i, x.shape, strict=True))):
-            stmt = ir.For(var, ZERO, extent, ir.ForKind.SERIAL, stmt)
-        return ir.seq([ir.BufferStore(used, ZERO, (ZERO,)), stmt])
+        return ir.IfThenElse(mask[i], take, ir.BufferStore(out.buffer, x[i], i))
+
+    def body() -> ir.Stmt:
+        start = ir.BufferStore(used, ZERO, (ZERO,))
+        return ir.seq([start, serial_nest(x.shape, element)])
 
     program.block("scatter", (), body, allocated=[used])
     return program.finish([out])

@@ -25,6 +25,7 @@ from blockwright.ops.common import (
     at,
     broadcast_info,
     inputs,
+    serial_nest,
     tensors,
     unknown,
 )
@@ -51,15 +52,6 @@ def _product(shape: Sequence[ir.Expr]) -> ir.Expr:
     return SymbolicProduct(shape).expr()
 
 
-def _nest(shape: Sequence[ir.Expr], body: Callable[[tuple[ir.Var, ...]], ir.Stmt]) -> ir.Stmt:
-    """Serial loops over a box in row-major order, with `body(indices)` inside."""
-    indices = tuple(ir.Var(f"i{axis}", I64) for axis in range(len(shape)))
-    stmt = body(indices)
-    for index, extent in reversed(list(zip(indices, shape, strict=True))):
-        stmt = ir.For(index, ZERO, extent, ir.ForKind.SERIAL, stmt)
-    return stmt
-
-
 def _collected(
     program: Program,
     shape: Sequence[ir.Expr],
@@ -79,7 +71,7 @@ def _collected(
         return ir.IfThenElse(condition(*indices), kept)
 
     def collect() -> ir.Stmt:
-        return ir.seq([ir.BufferStore(size.buffer, ZERO, (ZERO,)), _nest(shape, one)])
+        return ir.seq([ir.BufferStore(size.buffer, ZERO, (ZERO,)), serial_nest(shape, one)])
 
     program.block("collect", (), collect)
     return size
@@ -217,7 +209,9 @@ class _Distinct:
         line = sorted_line(total, lambda p, q: precedes(element(p), element(q), descending=False))
 
         def sort() -> ir.Stmt:
-            copied = _nest((total,), lambda i: ir.BufferStore(order.buffer, line.position(*i), i))
+            copied = serial_nest(
+                (total,), lambda i: ir.BufferStore(order.buffer, line.position(*i), i)
+            )
             return ir.seq([line.body, copied])
 
         self.program.block("sort", (), sort, allocated=line.buffers)
@@ -252,7 +246,9 @@ class _Distinct:
             return ir.seq(stmts)
 
         def scan() -> ir.Stmt:
-            return ir.seq([ir.BufferStore(size.buffer, ZERO, (ZERO,)), _nest((self.total,), group)])
+            return ir.seq(
+                [ir.BufferStore(size.buffer, ZERO, (ZERO,)), serial_nest((self.total,), group)]
+            )
 
         program.block("scan", (), scan)
         if "inverse" in outs and len(self.x.shape) != 1:
