@@ -357,6 +357,19 @@ def test_injective_maps_may_leave_gaps(index: Expr, apart: bool) -> None:
     assert accepted([index], iters, level="injective") is apart
 
 
+def test_conditions_that_bound_no_fusion_leave_maps_injective() -> None:
+    """`(i * 8 + j) // 9` and `% 9` are digits of 162 values; conditions on a digit are ignored."""
+    fused = I0 * 8 + J
+    digits: list[Expr] = [fused // 9, fused % 9]
+    whole = ir.LT(fused, ir.const(162, "int32"))
+    part = ir.logical_and(whole, ir.LT(fused % 9, ir.const(5, "int32")))
+    assert accepted(digits, loops(i=21, j=8), whole, level="bijective")
+    assert accepted(digits, loops(i=21, j=8), part, level="injective")
+    for level in ("surjective", "bijective"):
+        assert not accepted(digits, loops(i=21, j=8), part, level=level)
+    assert not accepted(digits[:1], loops(i=21, j=8), part, level="injective")
+
+
 def test_which_loops_the_points_tell_apart() -> None:
     result = detect_iter_map([I0 // 2, J], loops(i=8, j=3, k=5), None, Analyzer())
     assert result.told_apart == {J}

@@ -113,6 +113,57 @@ def test_tiles_in_two_dimensions() -> None:
     check(HALO, step)
 
 
+STENCIL = """
+@T.prim_func
+def main(A: T.Buffer((50, 50), "float32"), C: T.Buffer((48, 48), "float32")):
+    B = T.alloc_buffer((50, 50), "float32")
+    for i, j in T.grid(50, 50):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + T.float32(1)
+    for i, j in T.grid(48, 48):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] + B[vi + 2, vj + 2]
+"""
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(7, 7), (16, 7), (7, 16)])
+@pytest.mark.parametrize("kind", ["parallel", "vectorize", "bind"])
+def test_halos_cut_at_the_border_are_fetched_together(rows: int, columns: int, kind: str) -> None:
+    """The loops over a tile are fused and divided among threads; conditions on single digits of the
+    fused loop, which cut the last tiles, do not make iterations write the same element."""
+
+    def step(s: Schedule) -> None:
+        i, j = s.get_loops("C")
+        io, ii = s.split(i, [None, rows])
+        jo, ji = s.split(j, [None, columns])
+        s.reorder(io, jo, ii, ji)
+        s.compute_at("B", jo)
+        outer, inner = s.split(s.fuse(*s.get_loops("B")[2:]), [None, 8])
+        if kind == "bind":
+            s.bind(inner, "threadIdx.x")
+        elif kind == "vectorize":
+            s.vectorize(inner)
+        else:
+            s.parallel(outer)
+
+    check(STENCIL, step, native=kind != "bind")
+
+
+@pytest.mark.parametrize("tiles", [[13, 4], [7, 8], [None, 3]])
+def test_consumers_move_to_blocks_of_uneven_tiles(tiles: list[int | None]) -> None:
+    source = STENCIL.replace("48", "50").replace(" + B[vi + 2, vj + 2]", "")
+
+    def step(s: Schedule) -> None:
+        i, _ = s.get_loops("B")
+        outer, inner = s.split(i, tiles)
+        s.blockize(inner)
+        s.reverse_compute_at("C", outer)
+
+    check(source, step)
+
+
 def test_terms_that_meet_inside_a_tile_stay_in_place() -> None:
     source = """
 @T.prim_func

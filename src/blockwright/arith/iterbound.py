@@ -10,13 +10,14 @@ from blockwright.ir import Expr, Var, uses_var
 
 
 def constrain(parser: Parser, predicate: Expr) -> Expr | None:
-    """Apply `sum < bound` conditions to marks; returns the first condition of any other form."""
+    """Apply `sum < bound` conditions to marks; returns a condition of another form, or None."""
     result: list[tuple[Expr, Poly, Poly]] = []
+    left: Expr | None = None
     for part in conjuncts(predicate):
         test = test_of(parser.analyzer, part)
         if test is None or test.kind != ">=":
             if not _trivial(parser, part):
-                return part
+                left = part if left is None else left
             continue
         if parser.analyzer.holds(test.sum):
             continue
@@ -26,8 +27,8 @@ def constrain(parser: Parser, predicate: Expr) -> Expr | None:
         result.append((part, moving, fixed))
     for part, moving, fixed in sorted(result, key=lambda f: len(f[1].terms)):
         if not _bound_sum(parser, moving, fixed):
-            return part
-    return None
+            left = part if left is None else left
+    return left
 
 
 def _trivial(parser: Parser, part: Expr) -> bool:

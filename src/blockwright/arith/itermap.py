@@ -8,7 +8,8 @@
 - "bijective": injective and surjective.
 
 A predicate does not affect independence, although it may restrict the points to any subset of the
-box.
+box. Nor can it make two iterations map to one point: at the levels "independent" and "injective",
+conditions of another form than `sum < bound` are ignored.
 
 If the indices obscure the digits of a loop that was fused and then split, loops are fused first
 (`iterfuse`): those coupled by a condition, then those whose sums are divided.
@@ -87,7 +88,7 @@ def _detect(
     errors: list[str] = []
     if nest.predicate is not None:
         left = constrain(parser, nest.predicate)
-        if left is not None:
+        if left is not None and level not in _GAPS:
             errors.append(f"the condition {expr_text(left)} does not bound a fusion of loops")
     sums: list[IterSum] = []
     failed: list[str] = []

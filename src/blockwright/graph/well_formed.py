@@ -172,7 +172,8 @@ class _Checker:
                 "BW226",
                 f"symbol {name} is not bound by any parameter or match_cast",
                 node,
-                "use it as a whole dimension of a parameter",
+                f"bind a symbol k that is a whole dimension and compute {name} from it: if the "
+                f"dimension is 2 * {name}, write k for the dimension and k // 2 for {name}",
             )
         return not missing
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from blockwright import ir
 from blockwright.analysis.access.tree import Tree, child_stmts
 from blockwright.analysis.dataflow.memo import FlowMemo
-from blockwright.arith import Analyzer, detect_iter_map, eval_set, is_bijective
+from blockwright.arith import Analyzer, detect_iter_map, eval_set
 
 
 def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
@@ -111,13 +111,12 @@ def write_apart(
     """Whether different iterations of the loop provably write different elements of a region.
 
     The corners that depend on the loop are checked as a map of this loop and the loops below it,
-    or of all loops: if it is bijective, no two iterations have a common corner. Boxes of several
-    elements must be adjacent and disjoint.
+    then also of one enclosing loop after another: if it is injective, no two iterations have a
+    common corner. Boxes of several elements must be adjacent and disjoint.
     """
     realize = tree.realize(block)
     values = realize.values
     above = tree.loops_above(block)
-    below = above[above.index(loop) :]
     analyzer = memo.facts(tree, loop)
     corners: list[ir.Expr] = []
     for rng in region.region:
@@ -132,11 +131,16 @@ def write_apart(
     if not corners:
         return False
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-    for loops, known in ((below, analyzer), (above, memo.facts(tree, above[0]))):
+    for start in range(above.index(loop), -1, -1):
+        if not any(ir.uses_var(c, above[start].loop_var) for c in corners):
+            continue
+        known = memo.facts(tree, above[start])
         moving = {
-            f.loop_var: f.dom for f in loops if any(ir.uses_var(c, f.loop_var) for c in corners)
+            f.loop_var: f.dom
+            for f in above[start:]
+            if any(ir.uses_var(c, f.loop_var) for c in corners)
         }
         for condition in dict.fromkeys((None, predicate)):
-            if is_bijective(corners, moving, condition, known):
+            if detect_iter_map(corners, moving, condition, known, "injective").ok:
                 return True
     return False

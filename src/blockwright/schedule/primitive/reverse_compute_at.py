@@ -186,7 +186,26 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                     guilty=[state.tree.realize(block), loop],
                     help="choose a loop in which the whole dimension is produced",
                 )
-        return result
+        return {v: _full_step(rng, iterators[v], analyzer) for v, rng in result.items()}
+
+
+def _full_step(rng: ir.Range, dom: ir.Range, analyzer: Analyzer) -> ir.Range:
+    """Return a range of constant extent if the range is cut short only by the end of the domain.
+
+    The predicate that the iterator is inside its domain then cuts it: `[4 * i, min(4 * i + 4, 50))`
+    of `[0, 50)` becomes `[4 * i, 4 * i + 4)`. Iterations of one size are easily shown to reach the
+    whole domain.
+    """
+    if ir.const_int(rng.extent) is not None:
+        return rng
+    most = analyzer.const_bounds(rng.extent)[1]
+    if most is None:
+        return rng
+    full = ir.const(most, rng.extent.dtype)
+    end = dom.min + dom.extent
+    cut = ir.minimum(*ir.match_types(rng.min + full, end))
+    same = analyzer.prove_equal(*ir.match_types(cut, rng.min + rng.extent))
+    return ir.Range(rng.min, full) if same else rng
 
 
 def _reached(

@@ -20,11 +20,12 @@ from blockwright.strategies.cpu.winograd_cost import Convolution, Grouping, rank
 from blockwright.strategies.strategy import Plan
 from blockwright.target import Target
 
-# Output transforms magnify the errors of sums over channels; short pieces keep these small.
-_PIECES = (
-    Pieces(most=128, least=64, longest=192),
-    Pieces(most=16, least=8, longest=32),
-)
+# Output transforms magnify the errors of sums over channels; short pieces keep these small: at most
+# 4 times the error of a direct sum, which itself grows with the channels.
+_COARSE = Pieces(most=128, least=64, longest=192)
+_FINE = Pieces(most=16, least=8, longest=32)
+_FINE_OF_MANY = Pieces(most=32, least=16, longest=48)
+_MANY_CHANNELS = 512
 _OTHERS = 8  # other plans of the product with the best number of groups
 
 
@@ -49,7 +50,7 @@ class WinogradPlan(Plan, frozen=True):
     vector_bits: int
     cut_tails: bool
     input_in_task: bool = False
-    sums: tuple[Pieces, ...] = _PIECES
+    sums: tuple[Pieces, ...] = (_COARSE, _FINE)
 
 
 class WinogradFacts(msgspec.Struct, frozen=True):
@@ -102,7 +103,13 @@ def _plan_of(
         target.vector_bits,
         cut_tails=not target.cheap_predication,
         input_in_task=large,
+        sums=_pieces(facts.product),
     )
+
+
+def _pieces(product: GemmShape) -> tuple[Pieces, ...]:
+    many = product.k is not None and product.k >= _MANY_CHANNELS
+    return (_COARSE, _FINE_OF_MANY if many else _FINE)
 
 
 def _tiles(target: Target, facts: WinogradFacts, group: int) -> list[RegisterTile]:
@@ -114,7 +121,7 @@ def _tiles(target: Target, facts: WinogradFacts, group: int) -> list[RegisterTil
 
 def _in_passes(target: Target, facts: WinogradFacts, kernel: MicroKernel) -> WinogradPlan:
     """Run one step after another on all tiles."""
-    product = best_plan(target, facts.product, kernel, _PIECES)
+    product = best_plan(target, facts.product, kernel, _pieces(facts.product))
     return WinogradPlan(
         product.tile,
         None,
@@ -131,7 +138,7 @@ def _other_products(
     """Plans that differ from the best one in its product, and their estimated cycles."""
     shape, change = facts.product, msgspec.structs.replace
     if best.group is None:
-        chosen = best_plan(target, shape, kernel, _PIECES)
+        chosen = best_plan(target, shape, kernel, best.sums)
         least = plan_seconds(target, shape, chosen.tile, chosen.blocking)
         for other in islice(other_plans(target, shape, chosen), _OTHERS):
             more = plan_seconds(target, shape, other.tile, other.blocking) - least
