@@ -189,8 +189,8 @@ def _inputs_tree(imported: ir.IRModule, name: str) -> Any:
 
 def _input_tree(info: ir.Info | None, position: int) -> tuple[Any, int]:
     """The structure of a parameter, and the number of leaves before the next."""
-    if isinstance(info, ir.ShapeInfo) and info.values is not None:
-        end = position + len(info.values)
+    if isinstance(info, ir.ShapeInfo) and info.rank >= 0:
+        end = position + info.rank
         return {"tuple": list(range(position, end))}, end
     if not isinstance(info, ir.TupleInfo):
         return position, position + 1

@@ -40,6 +40,10 @@ class ShapeInfo(Info, frozen=True, eq=False):
     values: tuple[Expr, ...] | None = None
     ndim: int = -1
 
+    @property
+    def rank(self) -> int:
+        return len(self.values) if self.values is not None else self.ndim
+
 
 class TensorInfo(Info, frozen=True, eq=False):
     """A tensor: symbolic shape, or known rank (`shape` None), or rank unknown (`ndim` -1).

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from blockwright import ir
 from blockwright.passes.rewrite import unique_name
 
 
 def without_shape(info: ir.Info | None) -> bool:
-    """Whether an annotation has a tensor of known rank and unknown shape."""
+    """Whether an annotation has a tensor, or a shape, of known rank and unknown sizes."""
     if isinstance(info, ir.TupleInfo):
         return any(map(without_shape, info.fields))
+    if isinstance(info, ir.ShapeInfo):
+        return info.values is None and info.rank >= 0
     return isinstance(info, ir.TensorInfo) and info.shape is None and info.rank >= 0
 
 
@@ -17,15 +21,15 @@ def shaped_parameters(
     function: ir.GraphFunction, symbols: set[str]
 ) -> dict[ir.GraphVar, ir.GraphVar]:
     """Parameter → the parameter with a known shape; `symbols` are names that are taken."""
-    return {param: _parameter(param, function, symbols) for param in function.params}
-
-
-def _parameter(param: ir.GraphVar, function: ir.GraphFunction, symbols: set[str]) -> ir.GraphVar:
-    if not without_shape(param.info):
-        return param
-    stated = _stated(param, function)
-    info = _shaped(param.info, param.name, symbols) if stated is None else stated
-    return ir.GraphVar(param.name, info=info, span=param.span)
+    known = {s.name: s for param in function.params for s in ir.parameter_symbols(param.info)}
+    result: dict[ir.GraphVar, ir.GraphVar] = {}
+    for param in function.params:
+        result[param] = param
+        if without_shape(param.info):
+            info = _stated(param, function, known) or _shaped(param.info, param.name, symbols)
+            known |= {s.name: s for s in ir.parameter_symbols(info)}
+            result[param] = ir.GraphVar(param.name, info=info, span=param.span)
+    return result
 
 
 def _shaped(info: ir.Info | None, name: str, symbols: set[str]) -> ir.Info | None:
@@ -33,17 +37,29 @@ def _shaped(info: ir.Info | None, name: str, symbols: set[str]) -> ir.Info | Non
     if isinstance(info, ir.TupleInfo):
         fields = (_shaped(f, f"{name}_{k}", symbols) for k, f in enumerate(info.fields))
         return ir.TupleInfo(tuple(f or ir.ObjectInfo() for f in fields))
-    if not isinstance(info, ir.TensorInfo) or not without_shape(info):
+    if not isinstance(info, (ir.TensorInfo, ir.ShapeInfo)) or not without_shape(info):
         return info
     names = (unique_name(f"{name}_{axis}", symbols) for axis in range(info.rank))
-    shape = tuple(ir.var(each, "int64") for each in names)
-    return ir.TensorInfo(shape, info.dtype, device=info.device)
+    return _sized(info, tuple(ir.var(each, "int64") for each in names))
 
 
-def _stated(param: ir.GraphVar, function: ir.GraphFunction) -> ir.TensorInfo | None:
+def _sized(
+    info: ir.TensorInfo | ir.ShapeInfo, sizes: tuple[ir.Expr, ...]
+) -> ir.TensorInfo | ir.ShapeInfo:
+    """The annotation with known sizes."""
+    if isinstance(info, ir.ShapeInfo):
+        return ir.ShapeInfo(sizes, len(sizes))
+    return ir.TensorInfo(sizes, info.dtype, device=info.device)
+
+
+def _stated(
+    param: ir.GraphVar, function: ir.GraphFunction, known: Mapping[str, ir.Var]
+) -> ir.TensorInfo | ir.ShapeInfo | None:
     """The annotation of a parameter of which the function itself states the shape in a cast.
 
-    The call then checks it. A cast of the parameter or of its `shape_of` counts.
+    The call then checks it. A cast of the parameter or of its `shape_of` counts, unless a symbol of
+    another parameter has the name of one of its symbols: the cast may come from an inlined
+    function.
     """
     info, same = param.info, list[ir.GraphExpr]([param])
     for binding in function.bindings:
@@ -55,10 +71,13 @@ def _stated(param: ir.GraphVar, function: ir.GraphFunction) -> ir.TensorInfo | N
             same.append(binding.var)
             continue
         dims = _dims(binding.pattern)
-        if isinstance(info, ir.TensorInfo) and dims is not None and len(dims) == info.rank:
-            found = ir.TensorInfo(dims, info.dtype, device=info.device)
+        if not isinstance(info, (ir.TensorInfo, ir.ShapeInfo)):
+            continue
+        if dims is not None and len(dims) == info.rank:
+            found = _sized(info, dims)
             inside = {v for dim in dims for v in ir.free_vars(dim)}
-            if inside <= set(ir.parameter_symbols(found)):
+            apart = all(known.get(v.name, v) is v for v in inside)
+            if apart and inside <= set(ir.parameter_symbols(found)):
                 return found
     return None
 

@@ -35,7 +35,20 @@ class Module:
         workspace: T.Buffer((8388608,), "float32"),
         Y: T.Buffer(("n", 4096), "float32"),
     ):
-        T.evaluate(0)
+        n = T.int64()
+        partial = T.decl_buffer((4, n, 4096), "float32", data=workspace.data)
+        for i, j, k0, k1 in T.grid(n, 4096, 4, 512):
+            with T.block("partial"):
+                vi, vj, vk0, vk1 = T.axis.remap("SSSR", [i, j, k0, k1])
+                with T.init():
+                    partial[vk0, vi, vj] = T.float32(0)
+                partial[vk0, vi, vj] += X[vi, vk0 * 512 + vk1] * W[vk0 * 512 + vk1, vj]
+        for i, j, k0 in T.grid(n, 4096, 4):
+            with T.block("sum"):
+                vi, vj, vk0 = T.axis.remap("SSR", [i, j, k0])
+                with T.init():
+                    Y[vi, vj] = T.float32(0)
+                Y[vi, vj] += partial[vk0, vi, vj]
 
     @T.prim_func
     def decode_q4(
@@ -175,9 +188,13 @@ class Module:
     def lifted_workspace(x: R.Tensor(("n", 2048), "f32"), w: R.Tensor((2048, 4096), "f32")):
         n = T.int64()
         workspace = R.builtin.alloc_tensor(R.shape([8 * 1024 * 1024]), dtype="f32")
-        lv0: R.Tensor((n, 4096), "f32") = R.call_tir(
-            cls.mm_split_k, [x, w, workspace], R.Tensor((n, 4096), "f32")
+        both = R.call_tir_inplace(
+            cls.mm_split_k,
+            [x, w, workspace],
+            inplace_indices=[2, -1],
+            out_sinfo=[R.Tensor((8388608,), "f32"), R.Tensor((n, 4096), "f32")],
         )
+        lv0: R.Tensor((n, 4096), "f32") = both[1]
         return lv0
 
     @R.function(pure=False)

@@ -16,7 +16,7 @@ from blockwright.support.kinds import is_huge
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
-    ast.FloorDiv: "floor_divide", ast.Mod: "mod", ast.Pow: "power", ast.MatMult: "matmul",
+    ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power", ast.MatMult: "matmul",
     ast.Eq: "equal", ast.NotEq: "not_equal", ast.Lt: "less", ast.LtE: "less_equal",
     ast.Gt: "greater", ast.GtE: "greater_equal", ast.USub: "negative",
     ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",
@@ -111,7 +111,8 @@ class RelaxEvaluator(Evaluator):
             for item in node.keywords:  # string literals of `dtype` attributes become types
                 literal = isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
                 if literal and item.arg is not None and item.arg.endswith("dtype"):
-                    kwargs[item.arg] = ir.dtype_of(kwargs[item.arg])
+                    named = kwargs[item.arg]  # "void" leaves the type to the operator
+                    kwargs[item.arg] = named if named == "void" else ir.dtype_of(named)
         if isinstance(func, (ir.PrimFunc, ir.GraphFunction)):
             func = as_graph(func)
         if isinstance(func, GraphExpr):

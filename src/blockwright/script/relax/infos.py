@@ -17,7 +17,7 @@ from blockwright import ir
 from blockwright.ir import DType, Expr, Info, dtype_of
 from blockwright.ir.device_names import canonical_device
 from blockwright.script.core import NodeFacts, items_of
-from blockwright.support import ScriptError
+from blockwright.support import IRError, ScriptError
 
 Resolver = Callable[[str], Expr]
 _local = threading.local()
@@ -91,6 +91,14 @@ class _Factory:
         return self(*items_of(args))
 
 
+def _names_type(value: Any) -> bool:
+    """Whether a string is the name of an element type, not of a symbol."""
+    try:
+        return isinstance(value, str) and dtype_of(value).is_scalar
+    except IRError:
+        return False
+
+
 class _Tensor(_Factory):
     """`R.Tensor(shape, dtype)`; the shape or the type may be unknown."""
 
@@ -113,6 +121,8 @@ class _Tensor(_Factory):
 
     def __getitem__(self, args: Any) -> Info:
         items = items_of(args)
+        if len(items) == 1 and _names_type(items[0]):
+            return self(None, items[0])
         return self(*items) if any(isinstance(a, (tuple, list)) for a in items) else self(items)
 
 

@@ -18,6 +18,7 @@ from blockwright import ir
 from blockwright.ir import DType, Expr, GraphCall, GraphExpr, Info, OpRef, dtype_of
 from blockwright.script.core import items_of, sequence_of
 from blockwright.script.relax.infos import as_info, dimensions, scalar
+from blockwright.script.relax.spellings import composed, spelled
 from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.script.tir.values import message_values
 from blockwright.support import ScriptError
@@ -122,8 +123,12 @@ class OpName:
 
     def __call__(
         self, *args: Any, out_sinfo: Any = None, sinfo_args: Any = None, **attrs: Any
-    ) -> GraphCall:
-        return graph_call(OpRef(self.op_name), args, attrs, out_sinfo, sinfo_args)
+    ) -> GraphExpr:
+        whole = composed(self.op_name, args, attrs, as_graph)
+        if whole is not None:
+            return whole
+        name, operands, named = spelled(self.op_name, args, attrs)
+        return graph_call(OpRef(name), operands, named, out_sinfo, sinfo_args)
 
 
 def graph_call(
