@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -59,7 +62,7 @@ SAME = {
     "R.nn.rms_norm(x, w, axes=[-1], epsilon=1e-6)": "R.rms_norm(x, w, axes=[-1], eps=1e-6)",
 }
 
-VALUES = {
+VALUES: dict[str, Callable[[Any], Any]] = {
     "R.strided_slice(x, [0, 1], [1, 0], [4, 8], [2, 3])": lambda x: x[1:4:2, ::3],
     "R.strided_slice(x, axes=[1], begin=[2], end=[5])": lambda x: x[:, 2:5],
     "R.variance(x, axis=[1])": lambda x: x.var(axis=1),
