@@ -238,7 +238,10 @@ def _nearest_bfloat(value: float) -> Any:
     return min(options, key=lambda o: (abs(float(o) - value), int(o.view(np.uint16)) & 1))
 
 
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize(
+    "name",
+    ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"],
+)
 def test_eight_bit_floats(name: str, evaluate: Evaluate) -> None:
     """All 256 values widen exactly; rounding agrees with the reference on a dense grid."""
     dtype = ir.dtype_of(name)
@@ -252,6 +255,8 @@ def test_eight_bit_floats(name: str, evaluate: Evaluate) -> None:
     assert same(widened[0], every.view(dtype.numpy()).astype(np.float32))
     rng = np.random.default_rng(2)
     edges = [448, 460, 464, 465, 480, 500, 57344, 61439, 61440, 61441, 1e9, -1e9]
+    edges += [240, 247, 248, 249, -248, 1.5, 3, 0, -0.0, np.inf, -np.inf, np.nan, 3e38, 1e-45]
+    edges += [2.0**-127, 1.49 * 2.0**-127, 1.5 * 2.0**-127, 2.0**-126, -(2.0**-140)]
     dense = [rng.standard_normal(4000) * 50, rng.standard_normal(1000) * 1e-3]
     x = np.concatenate([widened[0], *dense, edges])
     x = x.astype(np.float32)[: len(x) // 4 * 4]
@@ -263,6 +268,39 @@ def test_eight_bit_floats(name: str, evaluate: Evaluate) -> None:
         4,
     )
     assert same(got[0].view(dtype.numpy()), x.astype(dtype.numpy()))
+
+
+def test_four_bit_floats_saturate(evaluate: Evaluate) -> None:
+    """All 16 values widen exactly; rounding agrees with the reference, also for NaN."""
+    dtype = ir.dtype_of("float4_e2m1fn")
+    codes, four = np.arange(16, dtype=np.uint8), ir.dtype_of("uint4x4")
+
+    def widen(a: ir.Expr) -> ir.Expr:
+        bits = ir.Call("reinterpret", (ir.Cast(four, a),), dtype.with_lanes(4))
+        return ir.Cast(ir.dtype_of("float32x4"), bits)
+
+    def narrow(a: ir.Expr) -> ir.Expr:
+        bits = ir.Call("reinterpret", (ir.Cast(dtype.with_lanes(4), a),), four)
+        return ir.Cast(ir.dtype_of("uint8x4"), bits)
+
+    assert same(evaluate([widen], [codes], "float32", 4)[0], codes.view(dtype.numpy()))
+    x = np.concatenate([np.arange(-9, 9, 0.125), [np.inf, -np.inf, np.nan, 1e-9]]).astype("float32")
+    wanted = x.astype(dtype.numpy()).view(np.uint8)
+    np.testing.assert_array_equal(evaluate([narrow], [x], "uint8", 4)[0], wanted)
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
+def test_integers_below_a_byte_wrap(name: str, lanes: int, evaluate: Evaluate) -> None:
+    dtype, wide = ir.dtype_of(name).with_lanes(lanes), ir.dtype_of("int32").with_lanes(lanes)
+    x = np.arange(-40, 40, dtype=np.int32)
+    rows = [
+        lambda a: ir.Cast(wide, ir.Cast(dtype, a)),
+        lambda a: ir.Cast(wide, ir.Mul(ir.Cast(dtype, a), ir.Cast(dtype, a))),
+    ]
+    low, span = dtype.min_value, 1 << dtype.bits
+    for found, value in zip(evaluate(rows, [x], "int32", lanes), (x, x * x), strict=True):
+        np.testing.assert_array_equal(found, (value - low) % span + low)
 
 
 def test_reinterpret(evaluate: Evaluate) -> None:
@@ -349,7 +387,9 @@ def test_what_has_no_code_is_refused(evaluate: Evaluate) -> None:
     x = np.arange(16, dtype=np.int32)
     with pytest.raises(BuildError, match="exp of int32"):
         evaluate([lambda a: ir.call("exp", a)], [x], "int32")
-    with pytest.raises(BuildError, match="int4 is not supported"):
+    with pytest.raises(BuildError, match="int24 is not supported"):
         evaluate(
-            [lambda a: ir.Cast(ir.dtype_of("int32"), ir.Cast(ir.dtype_of("int4"), a))], [x], "int32"
+            [lambda a: ir.Cast(ir.dtype_of("int32"), ir.Cast(ir.dtype_of("int24"), a))],
+            [x],
+            "int32",
         )

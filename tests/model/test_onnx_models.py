@@ -187,8 +187,39 @@ def test_loops_of_known_length_are_unrolled() -> None:
     np.testing.assert_allclose(every, [x, 2 * x, 3 * x])
 
 
+def test_shapes_that_the_model_computes() -> None:
+    """A reshape, a broadcast and a slice whose sizes are arguments; -1 and 0 keep their meaning."""
+    nodes = [
+        node("Reshape", "x shape", "y"),
+        node("Expand", "y wider", "z"),
+        node("Slice", "x starts ends", "part"),
+    ]
+    inputs = [
+        info("x", ["n", 6]),
+        *(info(name, [size], INT64) for name, size in (("shape", 3), ("wider", 2))),
+        *(info(name, [1], INT64) for name in ("starts", "ends")),
+    ]
+    exe = bw.compile(model(nodes, inputs, [info(name, None) for name in ("y", "z", "part")]))
+    x = drawn(4, 6)
+    for shape, wider, start, end in (
+        ((0, -1, 3), (1, 1), -3, 9),
+        ((2, 3, 4), (3, 1), 1, 3),
+        ((1, 24, -1), (24, 1), 3, 2),
+    ):
+        arrays = [np.array(v) for v in (shape, wider, [start], [end])]
+        y, z, part = exe(x, *arrays)
+        wanted = x.reshape([d or x.shape[k] for k, d in enumerate(shape)])
+        np.testing.assert_array_equal(y, wanted)
+        np.testing.assert_array_equal(z, wanted * np.ones(wider, "float32"))
+        np.testing.assert_array_equal(part, x[start:end])
+    for shape in ((5, 5, 1), (4, 5, -1)):
+        with pytest.raises(BlockwrightError) as caught:
+            exe(x, np.array(shape), np.array([1, 1]), np.array([0]), np.array([1]))
+        assert caught.value.code == "BW708"
+
+
 def test_inputs_that_decide_shapes_are_named_and_can_be_fixed() -> None:
-    inputs = [info("x", [6]), info("shape", [2], INT64)]
+    inputs = [info("x", [6]), info("shape", ["rank"], INT64)]
     proto = model([node("Reshape", "x shape", "y")], inputs, [info("y", None)])
     error = refusal(proto)
     assert error.code == "BW523"

@@ -16,6 +16,7 @@ import torch
 import blockwright as bw
 from blockwright.frontend.torch import (
     convert_arithmetic,
+    convert_images,
     convert_layers,
     convert_run_time_sizes,
     convert_shapes,
@@ -28,6 +29,7 @@ from blockwright.ops.table import OPERATORS
 FAMILIES = (
     converters.TABLE,
     convert_arithmetic.TABLE,
+    convert_images.TABLE,
     convert_layers.TABLE,
     convert_run_time_sizes.TABLE,
     convert_shapes.TABLE,
@@ -230,6 +232,8 @@ OWN: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
                                      ([f(3) > 0, [1, 1]], {}), ([i(3), [2, 1], 1.5], {})],
     "aten.batch_norm.default": [([f(2, 3, 4), f(3), f(3), f(3), f(3).abs(), False, 0.1, 1e-5,
                                   False], {})],
+    "aten.grid_sampler_2d.default": [([f(2, 3, 5, 4), f(2, 2, 3, 2), 2, 1, True], {})],
+    "aten.grid_sampler_3d.default": [([f(1, 2, 3, 4, 5), f(1, 2, 3, 2, 3), 0, 2, False], {})],
     "aten.group_norm.default": [([f(2, 4, 3), 2, f(4), f(4)], {})],
     "aten.instance_norm.default": [([f(2, 4, 3), f(4), f(4), None, None, True, 0.1, 1e-5, False],
                                     {})],

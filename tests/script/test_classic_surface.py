@@ -52,15 +52,16 @@ TYPES = [
 ]
 TYPES += [
     f"{kind}{lanes}"
-    for kind in ("float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+    for kind in (
+        *("float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+        *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"),
+    )
     for lanes in ("", "x4", "x8", "x16")
 ]
 TYPES += ["bool", "handle", "int4", "uint4"]
 OTHER_TYPES = [
     "float8_e4m3",
-    "float8_e8m0fnu",
     "float6_e2m3fn",
-    "float4_e2m1fn",
     "float8_e4m3b11fnuz",
 ]
 

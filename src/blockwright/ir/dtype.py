@@ -10,9 +10,19 @@ import numpy as np
 
 from blockwright.support import IRError
 
-_KINDS = ("int", "uint", "float", "bfloat", "float8_e4m3fn", "float8_e5m2", "bool", "handle")
+# Floats of at most 8 bits → width; each is a kind of its own, with the name that ml_dtypes has.
+_MINIFLOATS = {
+    "float8_e4m3fn": 8,
+    "float8_e4m3fnuz": 8,
+    "float8_e5m2": 8,
+    "float8_e5m2fnuz": 8,
+    "float8_e8m0fnu": 8,
+    "float4_e2m1fn": 4,
+}
+_KINDS = ("int", "uint", "float", "bfloat", *_MINIFLOATS, "bool", "handle")
+_FLOATS = frozenset({"float", "bfloat", *_MINIFLOATS})
 _PATTERN = re.compile(
-    r"(?:(bool|handle|float8_e4m3fn|float8_e5m2|e4m3_float8|e5m2_float8)"
+    rf"(?:(bool|handle|{'|'.join(_MINIFLOATS)}|e4m3_float8|e5m2_float8)"
     r"|(uint|int|bfloat|float)(\d+))(?:x(\d+))?\Z"
 )
 _OLDER = {"e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}  # names of older programs
@@ -28,7 +38,7 @@ class DType:
     """An interned data type such as ``float32``, ``int8x16`` or ``handle``.
 
     Attributes:
-        kind: one of int, uint, float, bfloat, float8_e4m3fn, float8_e5m2, bool, handle.
+        kind: int, uint, float, bfloat, bool, handle, or the name of a float of at most 8 bits.
         bits: width of one element (bool counts 1, handle 64).
         lanes: vector length, 1 for scalars.
     """
@@ -68,7 +78,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        return self.kind in ("float", "bfloat", "float8_e4m3fn", "float8_e5m2")
+        return self.kind in _FLOATS
 
     @property
     def is_bool(self) -> bool:
@@ -107,15 +117,11 @@ class DType:
 
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type of one element (sub-byte integers widen to int8/uint8)."""
-        special = {
-            "bfloat16": ml_dtypes.bfloat16,
-            "bool": np.bool_,
-            "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-            "float8_e5m2": ml_dtypes.float8_e5m2,
-        }
         name = self.element.name
-        if name in special:
-            return np.dtype(special[name])
+        if self.is_bool:
+            return np.dtype(np.bool_)
+        if name == "bfloat16" or self.kind in _MINIFLOATS:
+            return np.dtype(getattr(ml_dtypes, name))
         if self.is_int and self.bits < 8:
             return np.dtype("int8" if self.kind == "int" else "uint8")
         if self.is_handle:
@@ -148,11 +154,12 @@ def dtype_of(spec: str | DType | np.dtype[np.generic]) -> DType:
             f"there is no type {text!r}",
             code="BW201",
             help="floating-point types: float16, bfloat16, float32, float64, "
-            "float8_e4m3fn, float8_e5m2",
+            + ", ".join(_MINIFLOATS),
         )
     if fixed is not None:
-        width = {"bool": 1, "handle": 64}.get(fixed, 8)
-        return DType(_OLDER.get(fixed, fixed), width, count)
+        kind = _OLDER.get(fixed, fixed)
+        width = {"bool": 1, "handle": 64, **_MINIFLOATS}[kind]
+        return DType(kind, width, count)
     return DType(kind, int(bits), count)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.ops.common import (
+    I64,
     ONE,
     ZERO,
     accumulator,
@@ -92,6 +93,14 @@ class Steps(msgspec.Struct, frozen=True):
         """Letters of windows with more than one tap; at least one letter."""
         return [k for k, size in self.taps.items() if not ir.is_const_int(size, 1)] or ["W"]
 
+    def domain(self) -> tuple[list[str], list[ir.Expr]]:
+        """Names of all iterators, and the extents of the taps."""
+        axes = [
+            *("o" + k.lower() if k in self.taps else k.lower() for k in self.layout),
+            *("k" + k.lower() for k in self._long),
+        ]
+        return axes, [self.taps.get(letter, ONE) for letter in self._long]  # kept axes have no taps
+
     def reduce(
         self,
         program: Program,
@@ -100,11 +109,7 @@ class Steps(msgspec.Struct, frozen=True):
         dtype: ir.DType,
         term: Callable[[Letters, Letters], Any],
     ) -> Tensor:
-        axes = [
-            *("o" + k.lower() if k in self.taps else k.lower() for k in self.layout),
-            *("k" + k.lower() for k in self._long),
-        ]
-        over = [self.taps.get(letter, ONE) for letter in self._long]  # kept axes have no taps
+        axes, over = self.domain()
         return fold(
             program,
             name,
@@ -172,6 +177,39 @@ def _lower(
     return program.finish([program.compute("out", total.shape, mean, dtype)])
 
 
+def _lower_positions(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: int
+) -> ir.PrimFunc:
+    """One reduction of (element, position) pairs; a tap in the padding has the last position."""
+    dtype = known_dtype(ctx, infos[0], 0)
+    program = Program(ctx.name)
+    (data,) = inputs(ctx, program, infos)
+    layout, out = pool_layouts(ctx, attrs, rank)
+    x = by_letter(layout, data.shape)
+    windows = _windows(ctx, attrs, rank)
+    border = {k: w.border(ctx, x[k], attrs["ceil_mode"]) for k, w in windows.items()}
+    padded = with_border(ctx, program, data, layout, border, lowest(dtype))
+    steps = Steps(out, _shape(ctx, attrs, x), {k: w.size for k, w in windows.items()})
+
+    def pair(*index: Any) -> tuple[ir.Expr, ir.Expr]:
+        step, tap = steps.place(index)
+        at = {**step, **{k: w.at(step[k], tap[k]) for k, w in windows.items()}}
+        place, inside = ZERO, list[ir.Expr]()
+        for letter, window in windows.items():
+            here = ir.sub(at[letter], as_dim(window.before))
+            inside += [ir.compare(ir.GE, here, ZERO), ir.compare(ir.LT, here, x[letter])]
+            place = ir.add(ir.mul(place, x[letter]), here)
+        last = ir.const(I64.max_value, I64)
+        return padded[in_order(layout, at)], ir.select(ir.all_of(inside), place, last)
+
+    axes, over = steps.domain()
+    shape = in_order(out, steps.shape)
+    _, positions = program.reduce_tuple(
+        ("best", "out"), shape, over, pair, "argmax", (dtype, I64), axes=axes
+    )
+    return program.finish([positions])
+
+
 def _counted(ctx: OpContext, attrs: Attrs, window: Window, extent: ir.Expr, step: Any) -> ir.Expr:
     """Number of taps along one axis that an average counts, at a result position."""
     before, after = window.border(ctx, extent, attrs["ceil_mode"])
@@ -222,6 +260,29 @@ def _oracle(x: Array, average: bool, attrs: Attrs) -> Array:
     else:
         value = views.max(taps)
     return channels_first(value.astype(x.dtype), letters, out)
+
+
+def _positions(x: Array, attrs: Attrs) -> Array:
+    """For each window, the elements in order of position: the first that is the largest, or NaN."""
+    rank, ctx = x.ndim - 2, OpContext("pool")
+    layout, out = pool_layouts(ctx, attrs, rank)
+    letters = "NC" + letters_of(rank)
+    data = wide(channels_first(x, layout, letters))
+    pooled = _oracle(x, False, {**attrs, "out_layout": letters})
+    found = np.zeros(pooled.shape, np.int64)
+    size, gap = (np.broadcast_to(attrs[key], rank) for key in ("pool_size", "dilation"))
+    stride = size if attrs["strides"] is None else np.broadcast_to(attrs["strides"], rank)
+    before = [low for low, _ in padding_of(ctx, attrs["padding"], rank)]
+    for n, c, *step in np.ndindex(pooled.shape):
+        along: list[Array] = []
+        for k in range(rank):
+            taps = step[k] * stride[k] - before[k] + np.arange(size[k]) * gap[k]
+            along.append(taps[(taps >= 0) & (taps < data.shape[2 + k])])
+        seen = data[n, c][np.ix_(*along)]
+        first = np.unravel_index(int(np.argmax(seen)), seen.shape)
+        place = tuple(int(taps[k]) for taps, k in zip(along, first, strict=True))
+        found[(n, c, *step)] = np.ravel_multi_index(place, data.shape[2:])
+    return channels_first(found, letters, out)
 
 
 # -------------------------------------------------------------------------------------------- rows
@@ -281,6 +342,19 @@ _MORE: dict[bool, tuple[Sample, ...]] = {
 }  # fmt: skip
 
 
+def _attributes(rank: int) -> dict[str, Any]:
+    return {
+        "pool_size": 1,
+        "strides": None,
+        "padding": 0,
+        "dilation": 1,
+        "ceil_mode": False,
+        "count_include_pad": False,
+        "layout": "NC" + letters_of(rank),
+        "out_layout": None,
+    }
+
+
 def _row(rank: int, average: bool) -> OpRow:
     word = "avg" if average else "max"
 
@@ -294,16 +368,7 @@ def _row(rank: int, average: bool) -> OpRow:
         lambda ctx, infos, attrs: pool_info(ctx, infos, attrs, rank, average, _shape),
         lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank, average),
         oracle,
-        {
-            "pool_size": 1,
-            "strides": None,
-            "padding": 0,
-            "dilation": 1,
-            "ceil_mode": False,
-            "count_include_pad": False,
-            "layout": "NC" + letters_of(rank),
-            "out_layout": None,
-        },
+        _attributes(rank),
         (f"aten.{word}_pool{rank}d.default",),
         ("AveragePool",) if average else ("MaxPool",),
         (*_window_samples(rank, case), *(_MORE[average] if rank == 2 else ())),
@@ -313,4 +378,34 @@ def _row(rank: int, average: bool) -> OpRow:
     )
 
 
-ROWS: tuple[OpRow, ...] = tuple(_row(rank, avg) for rank in (1, 2, 3) for avg in (True, False))
+def _positions_row(rank: int) -> OpRow:
+    def oracle(x: Array, **attrs: Any) -> Array:
+        return _positions(x, attrs)
+
+    def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+        info = pool_info(ctx, infos, attrs, rank, False, _shape)
+        assert isinstance(info, ir.TensorInfo)
+        return info.replace(dtype=I64)
+
+    flat = {"pool_size": 2, "padding": (1,) * rank}
+    return OpRow(
+        f"nn.max_pool{rank}d_positions",
+        ("data",),
+        deduce,
+        lambda ctx, infos, attrs: _lower_positions(ctx, infos, attrs, rank),
+        oracle,
+        _attributes(rank),
+        samples=(
+            *_window_samples(rank, pool_case),
+            *(_MORE[False] if rank == 2 else ()),
+            pool_case(ints(2, 2, *(5, 4, 3)[:rank], low=0, high=3), **flat),
+        ),
+        doc="Position of the first maximum of each window, or of the first NaN, in the flattened "
+        "spatial axes of its channel.",
+    )
+
+
+ROWS: tuple[OpRow, ...] = (
+    *(_row(rank, avg) for rank in (1, 2, 3) for avg in (True, False)),
+    *(_positions_row(rank) for rank in (1, 2, 3)),
+)

@@ -119,6 +119,19 @@ def _plain(fn: Callable[..., Any]) -> Callable[..., Array]:
     return oracle
 
 
+def _extreme(fn: Callable[..., Any], sign: int) -> Callable[..., Array]:
+    """Of no elements, the value that every element replaces."""
+
+    def oracle(x: Array, *, axes: Any, keepdims: bool) -> Array:
+        dtype = ir.dtype_of(x.dtype)
+        initial: Any = dtype.min_value if sign > 0 else dtype.max_value
+        if dtype.is_float:
+            initial = x.dtype.type(-sign * np.inf)
+        return np.asarray(fn(x, axis=numpy_axis(axes), keepdims=keepdims, initial=initial))
+
+    return oracle
+
+
 _SUMS = (
     Sample((floats(3, 17),), {"axes": 1}, 17.0, 4e-6, IN_ORDER),
     Sample((floats(3, 1, 7),), {"axes": (0, -1), "keepdims": True}, 21.0, 4e-6, IN_ORDER),
@@ -141,6 +154,8 @@ _EXTREMES = (
     Sample((special(),), {}, 0.0),
     Sample((floats(5, dtype="float16"),), {"axes": -1}, 0.0),
     Sample((bools(3, 5),), {"axes": 1}),
+    Sample((floats(3, 0, 5),), {"axes": 1}),
+    Sample((ints(0, 2, dtype="int16"),), {"axes": 0}),
 )
 _LOGIC = (
     Sample((bools(3, 5),), {"axes": 1}),
@@ -184,7 +199,7 @@ ROWS: tuple[OpRow, ...] = (
     reduction(
         "max",
         "max",
-        _plain(np.max),
+        _extreme(np.max, 1),
         kind="any",
         onnx=("ReduceMax",),
         torch=("aten.amax.default", "aten.max.default"),
@@ -194,7 +209,7 @@ ROWS: tuple[OpRow, ...] = (
     reduction(
         "min",
         "min",
-        _plain(np.min),
+        _extreme(np.min, -1),
         kind="any",
         onnx=("ReduceMin",),
         torch=("aten.amin.default", "aten.min.default"),

@@ -52,7 +52,7 @@ def _product(shape: Sequence[ir.Expr]) -> ir.Expr:
     return SymbolicProduct(shape).expr()
 
 
-def _collected(
+def collected(
     program: Program,
     shape: Sequence[ir.Expr],
     condition: Callable[..., ir.Expr],
@@ -102,7 +102,7 @@ def _lower_nonzero(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs)
         ]
 
     zero = ir.const(0, x.dtype)
-    size = _collected(program, x.shape, lambda *i: ir.compare(ir.NE, x[i], zero), store)
+    size = collected(program, x.shape, lambda *i: ir.compare(ir.NE, x[i], zero), store)
     return program.finish([out, size])
 
 
@@ -137,7 +137,7 @@ def _lower_select(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
         return [ir.BufferStore(out.buffer, at(x, indices), (place,))]
 
     shape = broadcast_shapes(ctx, [x.shape, mask.shape])
-    size = _collected(program, shape, lambda *i: at(mask, i), store)
+    size = collected(program, shape, lambda *i: at(mask, i), store)
     return program.finish([out, size])
 
 

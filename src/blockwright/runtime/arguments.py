@@ -23,6 +23,7 @@ from blockwright.runtime.arrays import (
     DLPACK_KINDS,
     converted,
     elements,
+    in_bytes,
     is_number,
     is_numpy,
     is_torch,
@@ -342,6 +343,7 @@ class NativeFunction(Uncopied):
 
     def _adapt_numpy(self, index: int, value: np.ndarray, everything: bool) -> tuple[Any, Any]:
         refuse_numpy(value, self._label(index))
+        value = in_bytes(value)
         dtype = value.dtype
         special = DLPACK_KINDS.get(dtype.name)
         if special is None and (dtype.kind not in "biufc" or dtype.char in "gG"):  # long double

@@ -25,6 +25,9 @@ DLPACK_KINDS = {
 }
 """DLPack type codes of NumPy extension types by name; NumPy itself does not know them."""
 
+_BYTES = {"int4": "i1", "int2": "i1", "uint4": "u1", "uint2": "u1", "float4_e2m1fn": "u1"}
+"""NumPy extension types of less than 8 bits, whose elements take a byte each → the byte's type."""
+
 _DLPACK_FLAGS = 24
 """Offset of the flags in a versioned capsule's tensor, after version, context and deleter."""
 
@@ -37,6 +40,12 @@ _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 _FRAMEWORKS = {"jax": "jax.dlpack", "jaxlib": "jax.dlpack"}
 """Package of an array class → module with its `from_dlpack`, where that is another module."""
+
+
+def in_bytes(array: np.ndarray) -> np.ndarray:
+    """An array of elements below 8 bits as one of bytes, which is how calls pass them."""
+    byte = _BYTES.get(array.dtype.name)
+    return array if byte is None else array.view(byte)
 
 
 class _Interface:
@@ -180,7 +189,7 @@ def converted(value: Any, kind: type[Any]) -> Any:
 def write_back(original: Any, copy: Any) -> None:
     if is_numpy(original):
         if original.flags.writeable:
-            original[...] = copy
+            in_bytes(original)[...] = copy
     elif is_torch(original):
         original.detach().copy_(copy)
     else:

@@ -162,4 +162,4 @@ def _aligned(size: int) -> int:
 
 def _item_size(dtype: str) -> int:
     digits = "".join(c for c in dtype if c.isdigit())
-    return max(1, int(digits) // 8) if digits and not dtype.startswith("float8") else 1
+    return max(1, int(digits) // 8) if digits and "_" not in dtype else 1

@@ -24,6 +24,9 @@ _OTHER_SIZE = "pass that size, or compile for a symbolic one (dynamic_shapes of 
 
 def _conversion(dtype: DType) -> str:
     """The remedy for an argument of another type."""
+    if dtype.lanes == 1 and dtype.bits < 8 and not dtype.is_bool:
+        kind = "int8" if dtype.kind == "int" else "uint8"
+        return f"pass elements of {dtype} in bytes, as a tensor of {kind}"
     if dtype.lanes == 1:
         return f"convert the tensor to {dtype} first"
     return f"pass a DLPack tensor of {dtype.lanes} lanes; NumPy and PyTorch have no such type"

@@ -38,7 +38,10 @@ _TYPE_CODES = {
     5: "complex",
     6: "bool",
     10: "float8_e4m3fn",
+    11: "float8_e4m3fnuz",
     12: "float8_e5m2",
+    13: "float8_e5m2fnuz",
+    14: "float8_e8m0fnu",
 }
 
 

@@ -98,14 +98,6 @@ def _any(e: FunctionEmitter, mask: Value) -> Value:
     return mask if lanes == 1 else e.intrinsic(f"vector.reduce.or.v{lanes}i1", "i1", mask)
 
 
-def _from_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
-    return e.compare("ne", value, int_const(0, value.type)) if dtype.is_bool else value
-
-
-def _to_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
-    return e.convert("zext", value, types.memory_type(dtype)) if dtype.is_bool else value
-
-
 def load(c: ExprEmitter, expr: BufferLoad) -> Value:
     """Emit the load of an element or a vector; inactive lanes are zero."""
     e, dtype, flat = c.e, expr.dtype, flatten_index(expr)
@@ -119,9 +111,9 @@ def load(c: ExprEmitter, expr: BufferLoad) -> Value:
     if flat.dtype.lanes == 1:
         if mask is None:
             pointer, align = _place(c, expr.buffer, flat)
-            return _from_memory(e, e.load(type_, pointer, align), dtype)
+            return types.from_memory(e, e.load(type_, pointer, align), dtype)
         result = _guarded_load(c, expr.buffer, flat, type_, mask)
-        return _from_memory(e, result, dtype)
+        return types.from_memory(e, result, dtype)
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
     if isinstance(flat, E.Ramp) and stride in (1, -1):
         result = _contiguous(c, expr.buffer, flat, type_, mask, reverse=stride == -1)
@@ -138,7 +130,7 @@ def load(c: ExprEmitter, expr: BufferLoad) -> Value:
         pointer, align = _place(c, expr.buffer, flat)
         align = min(align, expr.buffer.dtype.nbytes)
         result = _gather(e, type_, pointer, align, mask)
-    return _from_memory(e, result, dtype)
+    return types.from_memory(e, result, dtype)
 
 
 def _guarded_load(c: ExprEmitter, buffer: Buffer, flat: Expr, type_: str, mask: Value) -> Value:
@@ -289,7 +281,7 @@ def store(c: ExprEmitter, stmt: BufferStore) -> None:
             code="BW614",
             help="cast the value first",
         )
-    value = _to_memory(e, c.value(source), expected)
+    value = types.to_memory(e, c.value(source), expected)
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
     plain = stride == 1 and c.mask is None and buffer.dtype.lanes == 1
     if isinstance(flat, E.Ramp) and plain and not e.module.target.cheap_predication:

@@ -82,8 +82,11 @@ _SPECIAL = {
     "float8_e8m0fnu": (14, 8),
     "float6_e2m3fn": (15, 6),
     "float6_e3m2fn": (16, 6),
-    "float4_e2m1fn": (17, 4),
+    "float4_e2m1fn": (1, 8),
+    **{f"{kind}{bits}": (_CODES[kind], 8) for kind in ("int", "uint") for bits in (2, 4)},
 }
+"""Types with another code or width than their name says: integers of 4 and 2 bits and codes of
+`float4_e2m1fn` are passed as bytes, one for each element."""
 
 
 def dlpack_dtype(name: str) -> int:

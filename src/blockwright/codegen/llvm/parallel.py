@@ -17,7 +17,7 @@ from blockwright.codegen.llvm.context import FunctionContext, Memory
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.function_attributes import function_attributes
 from blockwright.codegen.llvm.stmt import StmtEmitter
-from blockwright.codegen.llvm.values import Value, int_const
+from blockwright.codegen.llvm.values import Value
 from blockwright.ir import Buffer, DType, For, Var, collect
 
 
@@ -118,9 +118,7 @@ def _emit_task(
     kinds = [*(DType("handle", 64) for _ in buffers), *(v.dtype for v in variables)]
     for (type_, offset), dtype in zip(slots, kinds, strict=False):
         result = e.load(type_, e.offset(e.params[0], offset), 8)
-        if dtype.is_bool:
-            result = e.compare("ne", result, int_const(0, result.type))
-        args.append(result)
+        args.append(types.from_memory(e, result, dtype))
     e.ret(e.call_local("i32", f"{name}.body", *args, *e.params[1:]))
     e.finish()
 

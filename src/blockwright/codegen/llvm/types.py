@@ -1,7 +1,8 @@
 """LLVM types of IR types, and conversions between them.
 
-A bool is i1 as a value and one byte in memory. bfloat16 and the 8-bit floats are represented by
-integers with their bits, and computed in single precision. Their conversions are a few integer
+A bool is i1 as a value and one byte in memory; elements of 4 and 2 bits are i4 and i2 as values and
+take a byte each, too. bfloat16 and the floats of at most 8 bits are represented by integers with
+their bits, and computed in single precision. Their conversions are a few integer
 instructions that round to nearest even on every processor, preserve denormals and need no library.
 float16 is LLVM's half; it is computed in single precision too and rounded after each operation. x86
 processors without F16C convert it by integer instructions as well: LLVM would call a compiler
@@ -46,21 +47,32 @@ def _element(dtype: DType) -> str:
         return "i1"
     if dtype.is_handle:
         return "ptr"
-    if dtype.is_int and dtype.bits not in (8, 16, 32, 64):
+    if dtype.is_int and dtype.bits not in (2, 4, 8, 16, 32, 64):
         raise BuildError(
             f"{dtype} is not supported on this target",
             code="BW610",
-            help="use an integer type of at most 64 bits"
-            if dtype.bits > 64
-            else "store such numbers packed in int8 or int32 buffers; unpack them with "
-            "shifts and masks",
+            help="use an integer type of 2, 4, 8, 16, 32 or 64 bits",
         )
     return f"i{dtype.bits}"
 
 
 def memory_type(dtype: DType) -> str:
     """The type of an element, or of a vector of elements, in memory."""
-    return vector("i8" if dtype.is_bool else _element(dtype), dtype.lanes)
+    return vector("i8" if dtype.bits < 8 else _element(dtype), dtype.lanes)
+
+
+def from_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
+    """A value as it is in registers."""
+    if dtype.is_bool:
+        return e.compare("ne", value, int_const(0, value.type))
+    return e.convert("trunc", value, value_type(dtype)) if dtype.bits < 8 else value
+
+
+def to_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
+    """A value as it is in memory."""
+    if dtype.bits >= 8:
+        return value
+    return e.convert("sext" if dtype.kind == "int" else "zext", value, memory_type(dtype))
 
 
 def is_narrow(dtype: DType) -> bool:
@@ -85,8 +97,11 @@ class _Format(msgspec.Struct, frozen=True):
 
     Attributes:
         bits, mantissa, bias: width, bits of the fraction, exponent bias.
-        special: bits of the smallest magnitude that is not finite.
-        overflow: single-precision bits of the smallest magnitude that rounds to `special`.
+        special: bits of the smallest magnitude that is not finite; beyond all bits if there is
+            none.
+        overflow: single-precision bits of the smallest magnitude that becomes `beyond`.
+        beyond, nan: bits of too large magnitudes, and of NaN.
+        unsigned: whether there is no negative zero, whose bits are those of the only NaN.
     """
 
     bits: int
@@ -94,6 +109,9 @@ class _Format(msgspec.Struct, frozen=True):
     bias: int
     special: int
     overflow: int
+    beyond: int
+    nan: int
+    unsigned: bool = False
 
     @property
     def shift(self) -> int:
@@ -106,9 +124,15 @@ class _Format(msgspec.Struct, frozen=True):
         return (1 << self.bits - 1) - 1
 
 
-_HALF = _Format(16, 10, 15, 0x7C00, 0x477FF000)
-_E4M3 = _Format(8, 3, 7, 0x7F, 0x43F00000)
-_E5M2 = _Format(8, 2, 15, 0x7C, 143 << 23)
+_HALF = _Format(16, 10, 15, 0x7C00, 0x477FF000, 0x7C00, 0x7E00)
+_MINIFLOATS = {
+    "float8_e4m3fn": _Format(8, 3, 7, 0x7F, 0x43F00000, 0x7F, 0x7F),
+    "float8_e4m3fnuz": _Format(8, 3, 8, 0x80, 0x43780000, 0x80, 0x80, unsigned=True),
+    "float8_e5m2": _Format(8, 2, 15, 0x7C, 143 << 23, 0x7C, 0x7E),
+    "float8_e5m2fnuz": _Format(8, 2, 16, 0x80, 0x47700000, 0x80, 0x80, unsigned=True),
+    "float4_e2m1fn": _Format(4, 1, 1, 8, 0x40C00000, 7, 8),
+}
+_POWERS = "float8_e8m0fnu"
 
 
 def _emulated(e: FunctionEmitter, dtype: DType) -> _Format | None:
@@ -116,7 +140,7 @@ def _emulated(e: FunctionEmitter, dtype: DType) -> _Format | None:
     if dtype.kind == "bfloat":
         return None
     if dtype.kind != "float":
-        return _E4M3 if "e4m3" in dtype.kind else _E5M2
+        return _MINIFLOATS[dtype.kind]
     target = e.module.target
     return _HALF if target.arch == "x86_64" and not target.has("f16c") else None
 
@@ -125,6 +149,8 @@ def widen(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
     """Convert a narrow float to single precision, exactly."""
     lanes = dtype.lanes
     single = vector("float", lanes)
+    if dtype.kind == _POWERS:
+        return e.bitcast(_widen_power(e, e.convert("zext", value, vector("i32", lanes))), single)
     form = _emulated(e, dtype)
     if form is None and dtype.kind == "float":
         return e.convert("fpext", value, single)
@@ -154,15 +180,51 @@ def _widen_bits(e: FunctionEmitter, wide: Value, form: _Format) -> Value:
     edge = e.compare("uge", magnitude, int_const(form.special, wide.type))
     plain = e.select(edge, _with(e, "or", bits, 0x7F800000), number)
     sign = _with(e, "and", wide, form.magnitude + 1)
-    return e.binary("or", plain, _shift(e, "shl", sign, 32 - form.bits))
+    result = e.binary("or", plain, _shift(e, "shl", sign, 32 - form.bits))
+    if not form.unsigned:
+        return result
+    nan = e.compare("eq", wide, int_const(form.nan, wide.type))
+    return e.select(nan, int_const(_QUIET_NAN, wide.type), result)
+
+
+_QUIET_NAN = 0x7FC00000
+_TWO_TO_M127 = 1 << 22
+"""Single-precision bits of 2⁻¹²⁷, the smallest power of two that `float8_e8m0fnu` has."""
+
+
+def _widen_power(e: FunctionEmitter, wide: Value) -> Value:
+    """Single-precision bits of a power of two, given by its exponent plus 127; 255 is NaN."""
+    bits = _shift(e, "shl", wide, 23)
+    least = e.compare("eq", wide, int_const(0, wide.type))
+    bits = e.select(least, int_const(_TWO_TO_M127, wide.type), bits)
+    nan = e.compare("eq", wide, int_const(255, wide.type))
+    return e.select(nan, int_const(_QUIET_NAN, wide.type), bits)
+
+
+def _narrow_power(e: FunctionEmitter, bits: Value) -> Value:
+    """Round to the nearest power of two; 0 and negative numbers become NaN.
+
+    Halfway cases are rounded up, and so is all that lies between the two smallest powers.
+    """
+    exponent = _shift(e, "lshr", _with(e, "add", bits, 1 << 22), 23)
+    small = e.compare("ult", bits, int_const(1 << 23, bits.type))
+    up = e.compare("ugt", bits, int_const(_TWO_TO_M127, bits.type))
+    tiny = e.select(up, int_const(1, bits.type), int_const(0, bits.type))
+    result = e.select(small, tiny, exponent)
+    # Of unsigned numbers, 0 - 1 is the largest, and negative floats follow NaN.
+    valid = e.compare("ult", _with(e, "sub", bits, 1), int_const((255 << 23) - 1, bits.type))
+    return e.select(valid, result, int_const(255, bits.type))
 
 
 def narrow(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
     """Round single precision to a narrow float, to nearest even."""
+    lanes = lanes_of(value.type)
+    if dtype.kind == _POWERS:
+        power = _narrow_power(e, e.bitcast(value, vector("i32", lanes)))
+        return e.convert("trunc", power, value_type(dtype))
     form = _emulated(e, dtype)
     if form is None and dtype.kind == "float":
         return e.convert("fptrunc", value, value_type(dtype))
-    lanes = lanes_of(value.type)
     bits = e.bitcast(value, vector("i32", lanes))
     if form is None:
         odd = _with(e, "and", _shift(e, "lshr", bits, 16), 1)
@@ -177,7 +239,7 @@ def narrow(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
 
 
 def _narrow_bits(e: FunctionEmitter, bits: Value, form: _Format) -> Value:
-    """Round single-precision bits to a narrow float; too large values become `form.special`."""
+    """Round single-precision bits to a narrow float; too large values become `form.beyond`."""
     shift, rebias = form.shift, 127 - form.bias
     sign = _with(e, "and", bits, 0x80000000)
     bits = e.binary("xor", bits, sign)
@@ -192,10 +254,12 @@ def _narrow_bits(e: FunctionEmitter, bits: Value, form: _Format) -> Value:
     small = e.compare("ult", bits, int_const(rebias + 1 << 23, bits.type))
     result = e.select(small, denormal, normal)
     large = e.compare("uge", bits, int_const(form.overflow, bits.type))
-    result = e.select(large, int_const(form.special, bits.type), result)
+    result = e.select(large, int_const(form.beyond, bits.type), result)
     nan = e.compare("ugt", bits, int_const(255 << 23, bits.type))
-    quiet = form.special | 1 << form.mantissa - 1
-    result = e.select(nan, int_const(quiet, bits.type), result)
+    result = e.select(nan, int_const(form.nan, bits.type), result)
+    if form.unsigned:
+        zero = e.compare("eq", result, int_const(0, bits.type))
+        sign = e.select(zero, int_const(0, bits.type), sign)
     return e.binary("or", result, _shift(e, "lshr", sign, 32 - form.bits))
 
 

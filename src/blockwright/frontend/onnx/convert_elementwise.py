@@ -115,6 +115,13 @@ def _cast(call: Call) -> Value:
     return converted(call, call.tensor(0), dtype)
 
 
+@TABLE.op("BitCast")
+def _bit_cast(call: Call) -> Value:
+    return call.apply(
+        "reinterpret", call.tensor(0), dtype=element_type(call.attr("to"), "the result")
+    )
+
+
 @TABLE.op("CastLike")
 def _cast_like(call: Call) -> Value:
     return converted(call, call.tensor(0), call.imp.dtype(call.value(1)))
@@ -126,7 +133,9 @@ def converted(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
         return call.reshape(x, dims_of(x))
     if dtype.is_bool:
         return call.apply("not_equal", x, call.scalar(0, dtype_of(x)))
-    if dtype.name.startswith("float8") and call.attr("saturate", 1):
+    if dtype.name == "float8_e8m0fnu":
+        return _power_of_two(call, x, dtype)
+    if dtype.name in _LARGEST and call.attr("saturate", 1):
         x = _saturated(call, x, dtype)
     if dtype.is_int and dtype.bits < 8 and dtype_of(x).is_float:
         x = _low_bits(call, call.apply("astype", x, dtype=ir.dtype_of("int32")), dtype)
@@ -143,7 +152,37 @@ def _low_bits(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
     return call.apply("subtract", flipped, scalar=half, scalar_side="right")
 
 
-_LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+def _power_of_two(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
+    """The exponents of single-precision numbers, rounded as the node says; infinities become NaN.
+
+    The sign is dropped, and 0 becomes the smallest power.
+    """
+
+    def step(name: str, a: ir.GraphExpr, number: int) -> ir.GraphExpr:
+        return call.apply(name, a, scalar=number, scalar_side="right")
+
+    bits = call.apply("reinterpret", call.cast(x, "float32"), dtype="int32")
+    exponent = step("bitwise_and", step("right_shift", bits, 23), 0xFF)
+    fraction = step("bitwise_and", bits, 0x7FFFFF)
+    mode, saturate = call.attr("round_mode", "up"), bool(call.attr("saturate", 1))
+    up = step("greater", fraction, 0)
+    if mode == "nearest":  # half of a normal number is even at the larger power
+        above = step("greater", fraction, 0x400000)
+        half = step("greater_equal", fraction, 0x400000)
+        up = call.apply("where", step("greater", exponent, 0), half, above)
+    if mode != "down":
+        room = step("less", exponent, 0xFE if saturate else 0xFF)
+        rounded = call.apply("logical_and", up, room)
+        exponent = call.apply("add", exponent, call.cast(rounded, "int32"))
+    return call.apply("reinterpret", call.cast(exponent, "uint8"), dtype=dtype)
+
+
+_LARGEST = {
+    "float8_e4m3fn": 448.0,
+    "float8_e4m3fnuz": 240.0,
+    "float8_e5m2": 57344.0,
+    "float8_e5m2fnuz": 57344.0,
+}
 
 
 def _saturated(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:

@@ -52,6 +52,14 @@ def quantized(
     value = call.apply("divide", call.cast(x, wide), call.cast(scale, wide))
     if dtype.is_float:
         return converted(call, value, dtype)
+    return rounded(call, value, zero, dtype)
+
+
+def rounded(
+    call: Call, value: ir.GraphExpr, zero: ir.GraphExpr | None, dtype: ir.DType
+) -> ir.GraphExpr:
+    """round(value) + zero as integers of a type, saturated."""
+    wide = dtype_of(value)
     value = call.apply("round", value)
     if zero is not None:
         value = call.apply("add", value, call.cast(zero, wide))
@@ -128,14 +136,14 @@ def _conv_integer(call: Call) -> Value:
 
 @TABLE.op("QLinearMatMul")
 def _qlinear_matmul(call: Call) -> Value:
+    """The factor of all scales is rounded to their type, as in the reference implementation."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = call.tensors()
     total = call.apply("matmul", _centred(call, a, a_zero, -2), _centred(call, b, b_zero, -1))
-    scale = [_row_scale(call, a, a_scale, -2), _row_scale(call, b, b_scale, -1)]
-    factor = call.apply("multiply", *(call.cast(s, _FLOAT32) for s in scale))
-    value = call.apply("multiply", call.cast(total, _FLOAT32), factor)
-    y_scale = _row_scale(call, a, y_scale, -2)
-    zero = _row_scale(call, a, y_zero, -2)
-    return quantized(call, value, y_scale, zero, dtype_of(y_zero))
+    left, right = _row_scale(call, a, a_scale, -2), _row_scale(call, b, b_scale, -1)
+    factor = call.apply("multiply", left, right)
+    factor = call.apply("divide", factor, _row_scale(call, a, y_scale, -2))
+    value = call.apply("multiply", call.cast(total, _FLOAT32), call.cast(factor, _FLOAT32))
+    return rounded(call, value, _row_scale(call, a, y_zero, -2), dtype_of(y_zero))
 
 
 def _row_scale(call: Call, x: ir.GraphExpr, scale: ir.GraphExpr, axis: int) -> ir.GraphExpr:

@@ -17,6 +17,14 @@ from blockwright.frontend.onnx.call import (
     rank_of,
 )
 from blockwright.frontend.onnx.model import element_type
+from blockwright.frontend.onnx.run_time_sizes import (
+    computed,
+    count_of,
+    expanded_shape,
+    loaded,
+    reshape_target,
+    slice_bounds,
+)
 from blockwright.frontend.onnx.sizes import I64, expr
 from blockwright.graph import shape_value
 
@@ -27,8 +35,12 @@ _ZERO = ir.const(0, I64)
 @TABLE.op("Reshape")
 def _reshape(call: Call) -> Value:
     """A 0 in the shape keeps a dimension, unless `allowzero` is set; -1 is what remains."""
-    x, wanted = call.tensor(0), call.sizes(1, "the shape")
-    dims, keeps = dims_of(x), not call.attr("allowzero", 0)
+    x, keeps = call.tensor(0), not call.attr("allowzero", 0)
+    dims, target = dims_of(x), computed(call, 1)
+    if target is not None:
+        chosen = reshape_target(call, target, dims, product(dims), keeps)
+        return call.reshape(_with_elements(call, x, chosen), chosen)
+    wanted = call.sizes(1, "the shape")
     shape = [dims[k] if _is(d, 0) and keeps else d for k, d in enumerate(wanted)]
     open_axes = [k for k, d in enumerate(shape) if _is(d, -1)]
     if open_axes:
@@ -133,7 +145,11 @@ def _squeeze(call: Call) -> Value:
 @TABLE.op("Expand")
 def _expand(call: Call) -> Value:
     """Broadcast in both directions: a size 1 of the wanted shape keeps the operand's."""
-    x, wanted = call.tensor(0), call.sizes(1, "the shape")
+    x, target = call.tensor(0), computed(call, 1)
+    if target is not None:
+        chosen = expanded_shape(call, target, dims_of(x))
+        return call.apply("broadcast_to", x, shape_value(chosen))
+    wanted = call.sizes(1, "the shape")
     dims: list[Any] = list(dims_of(x))
     rank = max(len(dims), len(wanted))
     dims = [1] * (rank - len(dims)) + dims
@@ -149,16 +165,29 @@ def _is_one(value: Any) -> bool:
 @TABLE.op("Slice")
 def _slice(call: Call) -> Value:
     x = call.tensor(0)
+    axes = axes_of(call, 3)
     if "starts" in call.attrs:
         starts, ends = call.attr("starts"), call.attr("ends")
     else:
-        starts, ends = call.sizes(1, "starts"), call.sizes(2, "ends")
-    axes = axes_of(call, 3)
+        steps = call.ints(4, "steps") if call.has(4) else ()
+        forward = all(step > 0 for step in steps)
+        starts, ends = (_bounds(call, x, k, axes, forward) for k in (1, 2))
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = call.ints(4, "steps") if call.has(4) else (1,) * len(starts)
     for axis, begin, end, step in zip(axes, starts, ends, steps, strict=True):
         x = slice_axis(call, x, axis_of(axis, rank_of(x)), begin, end, step)
     return x if x is not call.tensor(0) else call.reshape(x, dims_of(x))
+
+
+def _bounds(
+    call: Call, x: ir.GraphExpr, position: int, axes: tuple[int, ...] | None, forward: bool
+) -> tuple[Any, ...]:
+    """The starts or ends of slices; those of slices in reverse order must be known at import."""
+    later = computed(call, position) if forward else None
+    if later is None:
+        return call.sizes(position, "starts" if position == 1 else "ends")
+    places = range(count_of(later)) if axes is None else axes
+    return slice_bounds(call, later, [dims_of(x)[axis_of(a, rank_of(x))] for a in places])
 
 
 def slice_axis(call: Call, x: ir.GraphExpr, axis: int, begin: Any, end: Any, step: int) -> Any:
@@ -212,7 +241,8 @@ def _split(call: Call) -> Value:
 @TABLE.op("Tile")
 def _tile(call: Call) -> Value:
     """Each axis is doubled to (1, size), broadcast to (repeats, size) and joined again."""
-    x, repeats = call.tensor(0), call.sizes(1, "repeats")
+    x, later = call.tensor(0), computed(call, 1)
+    repeats = call.sizes(1, "repeats") if later is None else loaded(call, later)
     dims = dims_of(x)
     if all(_is_one(r) for r in repeats):
         return call.reshape(x, dims)
@@ -300,7 +330,10 @@ def _space_to_depth(call: Call) -> Value:
 
 @TABLE.op("ConstantOfShape")
 def _constant_of_shape(call: Call) -> Value:
-    shape = [expr(d) for d in call.sizes(0, "the shape")]
+    later = computed(call, 0)
+    shape = [
+        expr(d) for d in (call.sizes(0, "the shape") if later is None else loaded(call, later))
+    ]
     value = call.attr("value", np.zeros(1, np.float32))
     element = value.reshape(())[()]
     return call.apply(

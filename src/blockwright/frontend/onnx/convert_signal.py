@@ -1,4 +1,4 @@
-"""Signal processing and small linear algebra: discrete Fourier transforms, determinants.
+"""Signal processing and small linear algebra: Fourier transforms, also of frames; determinants.
 
 Complex numbers are pairs (real part, imaginary part) along the last axis.
 """
@@ -17,6 +17,7 @@ from blockwright.frontend.onnx.call import (
     dtype_of,
     rank_of,
 )
+from blockwright.frontend.onnx.sizes import I64
 
 TABLE = Converters()
 
@@ -38,6 +39,20 @@ def _dft(call: Call) -> Value:
     inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
     if inverse and onesided:
         raise call.error("the inverse of half a spectrum is not supported", "pass all of it")
+    return _transformed(call, x, axis, size, count, onesided, inverse)
+
+
+def _transformed(
+    call: Call,
+    x: ir.GraphExpr,
+    axis: int,
+    size: int,
+    count: int,
+    onesided: bool,
+    inverse: bool = False,
+) -> ir.GraphExpr:
+    """The transform of `count` elements, of which the operand has `size`; the others are 0."""
+    rank = rank_of(x)
     kept = min(size, count)
     x = call.apply("slice", x, axis=axis, begin=0, end=kept, step=1)
     rows = count // 2 + 1 if onesided else count
@@ -61,6 +76,29 @@ def _dft(call: Call) -> Value:
     both = call.apply("concat", real, imaginary, axis=rank - 2)
     back = tuple(order.index(k) for k in range(rank))
     return call.apply("permute_dims", both, axes=back)
+
+
+@TABLE.op("STFT")
+def _stft(call: Call) -> Value:
+    """Transforms of overlapping frames of a signal, each weighted by a window."""
+    x, window = call.tensor(0), call.optional(2)
+    step = int(call.known(1, "frame_step").reshape(()))
+    if call.has(3):
+        length: int | None = int(call.known(3, "frame_length").reshape(()))
+    else:
+        length = ir.const_int(dims_of(x)[1] if window is None else dims_of(window)[0])
+    if length is None:
+        raise call.error("the length of frames is not known", "set frame_length")
+    room = ir.sub(dims_of(x)[1], ir.const(length, I64))
+    frames = ir.add(ir.floordiv(room, ir.const(step, I64)), ir.const(1, I64))
+    first = call.apply("arange", begin=0, end=frames, step=1, dtype="int64")
+    first = call.apply("multiply", first, scalar=step, scalar_side="right")
+    within = call.imp.tensor(np.arange(length))
+    place = call.apply("add", call.reshape(first, (frames, 1)), within)
+    framed = call.apply("take", x, place, axis=1)
+    if window is not None:
+        framed = call.apply("multiply", framed, call.reshape(window, (length, 1)))
+    return _transformed(call, framed, 2, length, length, bool(call.attr("onesided")))
 
 
 @TABLE.op("Det")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of, rank_of
+from blockwright.frontend.onnx.convert_shapes import product
 
 TABLE = Converters()
 
@@ -160,10 +162,12 @@ def _average_pool(call: Call) -> Value:
     return _pool(call, "avg", x, window, count_include_pad=counts)
 
 
-def _pool(call: Call, kind: str, x: ir.GraphExpr, window: Window, **attrs: Any) -> ir.GraphExpr:
+def _pool(
+    call: Call, kind: str, x: ir.GraphExpr, window: Window, suffix: str = "", **attrs: Any
+) -> ir.GraphExpr:
     ceil = bool(call.attr("ceil_mode", 0)) and call.attr("auto_pad", "NOTSET") in ("NOTSET", "")
     return call.apply(
-        f"nn.{kind}_pool{len(window.size)}d",
+        f"nn.{kind}_pool{len(window.size)}d{suffix}",
         x,
         pool_size=window.size,
         strides=window.strides,
@@ -175,10 +179,32 @@ def _pool(call: Call, kind: str, x: ir.GraphExpr, window: Window, **attrs: Any) 
 
 
 def _with_positions(call: Call, x: ir.GraphExpr, window: Window) -> list[Value]:
-    """Maxima and their positions in the flattened operand: windows are laid out, then searched."""
-    raise call.error(
-        "the positions of maxima are not supported", "use the first output of MaxPool alone"
-    )
+    """Maxima and their positions in the flattened operand.
+
+    With `storage_order`, the last axis of an image is the one that varies slowest.
+    """
+    plane = _pool(call, "max", x, window, suffix="_positions")
+    batch, channels, *sizes = dims_of(x)
+    if call.attr("storage_order", 0):
+        plane = _columns_first(call, plane, sizes)
+    lead = ir.mul(batch, channels)
+    image = call.apply("arange", begin=0, end=lead, step=1, dtype="int64")
+    image = call.reshape(image, (batch, channels, *([1] * len(sizes))))
+    before = call.apply("multiply", image, scalar=product(sizes), scalar_side="right")
+    return [_pool(call, "max", x, window), call.apply("add", plane, before)]
+
+
+def _columns_first(call: Call, place: ir.GraphExpr, sizes: Sequence[ir.Expr]) -> ir.GraphExpr:
+    """Positions in row-major order, counted in column-major order."""
+    total: ir.GraphExpr | None = None
+    for axis in range(len(sizes)):
+        inner, outer = product(sizes[axis + 1 :]), product(sizes[:axis])
+        digit = call.apply("floor_divide", place, scalar=inner, scalar_side="right")
+        digit = call.apply("remainder", digit, scalar=sizes[axis], scalar_side="right")
+        term = call.apply("multiply", digit, scalar=outer, scalar_side="right")
+        total = term if total is None else call.apply("add", total, term)
+    assert total is not None
+    return total
 
 
 @TABLE.op("LpPool")

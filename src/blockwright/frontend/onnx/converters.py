@@ -9,6 +9,7 @@ from __future__ import annotations
 from blockwright.frontend.onnx import (
     convert_control,
     convert_elementwise,
+    convert_images,
     convert_norms,
     convert_products,
     convert_quantized,
@@ -28,6 +29,7 @@ CONVERTERS = Converters()
 for _family in (
     convert_control,
     convert_elementwise,
+    convert_images,
     convert_norms,
     convert_products,
     convert_quantized,

@@ -13,8 +13,6 @@ from typing import Any
 COMPOSITIONS: dict[str, Callable[..., Any]] = {}
 """Overload → composition."""
 
-_PADDED = ("zeros", "border", "reflection")
-
 
 def _composes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,60 +204,17 @@ def _angle(x: Any) -> Any:
     return torch.where(real.isnan(), real, half)
 
 
-# ------------------------------------------------------------------------------------- sampling
-@_composes("aten.grid_sampler_3d.default")
-def _grid_sampler_3d(
-    x: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+# ------------------------------------------------------------------------------------- images
+@_composes("aten.max_unpool2d.default", "aten.max_unpool3d.default")
+def _max_unpool(
+    x: Any,
+    indices: Any,
+    output_size: Sequence[Any],
+    stride: Sequence[int] | None = None,
+    padding: Sequence[int] | None = None,
 ) -> Any:
-    """Sample a volume (n, c, d, h, w) at places (n, …, 3) in [-1, 1]; linear or nearest."""
-    import torch
-
-    batch, channels = x.shape[:2]
-    sizes = (x.shape[4], x.shape[3], x.shape[2])  # the grid lists x, y, z
-    places = [
-        _unnormalized(grid[..., k], size, _PADDED[padding_mode], align_corners)
-        for k, size in enumerate(sizes)
-    ]
-    n = torch.arange(batch, device=x.device).reshape(-1, 1, 1, 1, 1)
-    c = torch.arange(channels, device=x.device).reshape(1, -1, 1, 1, 1)
-
-    def voxel(corner: Sequence[Any]) -> Any:
-        """The elements at a corner; 0 outside of the volume."""
-        inside: Any = None
-        index: list[Any] = []
-        for value, size in zip(corner, sizes, strict=True):
-            within = (value >= 0) & (value < size)
-            inside = within if inside is None else inside & within
-            index.append(torch.where(within, value, 0).to(torch.int64).unsqueeze(1))
-        found = x[n, c, index[2], index[1], index[0]]
-        return torch.where(inside.unsqueeze(1), found, 0)
-
-    if interpolation_mode == 1:
-        return voxel([p.round() for p in places])
-    total: Any = None
-    low = [p.floor() for p in places]
-    for corner in range(8):
-        ends = [(corner >> k) & 1 for k in range(3)]
-        weight: Any = 1
-        for place, floor, end in zip(places, low, ends, strict=True):
-            weight = weight * (place - floor if end else floor + 1 - place)
-        term = voxel([f + e for f, e in zip(low, ends, strict=True)]) * weight.unsqueeze(1)
-        total = term if total is None else total + term
-    return total
-
-
-def _unnormalized(place: Any, size: Any, padding: str, align_corners: bool) -> Any:
-    """A coordinate in [-1, 1] in units of elements, moved inside as `padding` says."""
-    import torch
-
-    at = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
-    if padding == "zeros":
-        return at
-    if padding == "reflection":
-        start = 0.0 if align_corners else -0.5
-        span = size - 1 if align_corners else size
-        offset = (at - start).abs()
-        rest = offset % span if span else torch.zeros_like(offset)
-        turns = torch.floor(offset / span) if span else torch.zeros_like(offset)
-        at = torch.where(turns % 2 == 0, rest + start, span - rest + start)
-    return at.clamp(0, size - 1)
+    """Elements at their positions in planes of zeros."""
+    lead = list(x.shape[: x.ndim - len(output_size)])
+    whole = x.new_zeros([*lead, math.prod(output_size)])
+    flat = whole.scatter(-1, indices.reshape([*lead, -1]), x.reshape([*lead, -1]))
+    return flat.reshape([*lead, *output_size])

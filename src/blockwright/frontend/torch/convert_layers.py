@@ -1,4 +1,4 @@
-"""Converters of layers: convolutions, pooling, norms, parametric activations, padding."""
+"""Converters of layers: convolutions, norms, parametric activations, padding."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from blockwright.frontend.torch.operands import (
     EVALUATION,
     Converter,
     Registry,
+    as_exported,
     axis_of,
+    batched,
     dims_of,
-    node_shape,
     norm,
+    only_first,
+    per_axis,
     reshape,
 )
 from blockwright.frontend.torch.promotion import stored_number
@@ -26,26 +29,6 @@ if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
 TABLE = Registry()
-
-
-def _each(value: Any, rank: int) -> tuple[int, ...]:
-    """One number per spatial axis; the exporter may write a list of one number for all axes."""
-    given = (value,) if isinstance(value, int) else tuple(value)
-    if not all(isinstance(v, int) for v in given):
-        raise ImporterError("strides, paddings and sizes of windows must be constant", code="BW507")
-    return given * rank if len(given) == 1 else given
-
-
-def _batched(imp: Importer, x: ir.GraphExpr, rank: int) -> ir.GraphExpr:
-    """Add a batch axis if missing: layers over `rank` spatial axes also accept a single element."""
-    shape = dims_of(x)
-    return x if len(shape) == rank + 2 else reshape(imp, x, (ir.const(1, "int64"), *shape))
-
-
-def _as_exported(imp: Importer, node: Any, value: ir.GraphExpr) -> ir.GraphExpr:
-    """Remove a batch axis that `_batched` added."""
-    wanted = node_shape(imp, node)
-    return value if len(wanted) == len(dims_of(value)) else reshape(imp, value, wanted)
 
 
 def _along_channels(imp: Importer, vector: ir.GraphExpr, rank: int) -> ir.GraphExpr:
@@ -101,12 +84,12 @@ def _convolve(
     """
     x, weight, bias = operands
     rank = len(dims_of(weight)) - 2
-    attrs: dict[str, Any] = {name: _each(value, rank) for name, value in windows.items()}
+    attrs: dict[str, Any] = {name: per_axis(value, rank) for name, value in windows.items()}
     name = f"nn.conv{rank}d{suffix}"
-    out = imp.builder.op(name, _batched(imp, x, rank), weight, groups=groups, **attrs)
+    out = imp.builder.op(name, batched(imp, x, rank), weight, groups=groups, **attrs)
     if bias is not None:
         out = imp.builder.op("add", out, _along_channels(imp, bias, rank))
-    return _as_exported(imp, node, out)
+    return as_exported(imp, node, out)
 
 
 @TABLE.overload("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
@@ -124,7 +107,7 @@ def _conv_named_padding(
     rank = len(dims_of(weight)) - 2
     before, after = [0] * rank, [0] * rank
     if padding == "same":  # strides are 1: the result has the input's size
-        for axis, gap in enumerate(_each(dilation, rank)):
+        for axis, gap in enumerate(per_axis(dilation, rank)):
             size = ir.const_int(dims_of(weight)[2 + axis])
             if size is None:
                 raise ImporterError("padding='same' for a kernel of symbolic size", code="BW507")
@@ -188,120 +171,6 @@ def _convolution(
     return _conv(imp, node, x, weight, bias, stride, padding, dilation, groups)
 
 
-# ------------------------------------------------------------------------------------------- pools
-def _pool(
-    imp: Importer,
-    node: Any,
-    kind: str,
-    rank: int,
-    x: Any,
-    size: Any,
-    stride: Any,
-    padding: Any,
-    **attrs: Any,
-) -> Any:
-    out = imp.builder.op(
-        f"nn.{kind}_pool{rank}d",
-        _batched(imp, x, rank),
-        pool_size=_each(size, rank),
-        strides=_each(stride, rank) if stride else None,
-        padding=_each(padding, rank),
-        **attrs,
-    )
-    return _as_exported(imp, node, out)
-
-
-def _max_pool(rank: int) -> Converter:
-    def convert(
-        imp: Importer,
-        node: Any,
-        x: Any,
-        size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-    ) -> Any:
-        return _pool(
-            imp,
-            node,
-            "max",
-            rank,
-            x,
-            size,
-            stride,
-            padding,
-            dilation=_each(dilation, rank),
-            ceil_mode=bool(ceil_mode),
-        )
-
-    return convert
-
-
-def _with_positions(rank: int, convert: Converter) -> Converter:
-    """The overload that also returns the indices of the maxima, which must not be used."""
-
-    def first(imp: Importer, node: Any, *args: Any) -> Any:
-        _only_first(node)
-        out = convert(imp, _First(node), *args)
-        return [out, None]
-
-    return first
-
-
-def _only_first(node: Any) -> None:
-    """Raise if any result but the first is used."""
-    if any(user.args[1] != 0 and user.users for user in node.users):
-        raise ImporterError(f"only the first result of {node.target} is supported", code="BW507")
-
-
-class _First:
-    """Presents a node with several results as the node of its first result."""
-
-    def __init__(self, node: Any) -> None:
-        self.meta = {"val": node.meta["val"][0]}
-
-
-def _avg_pool(rank: int) -> Converter:
-    def convert(
-        imp: Importer,
-        node: Any,
-        x: Any,
-        size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor: Any = None,
-    ) -> Any:
-        if divisor is not None:
-            raise ImporterError("avg_pool with divisor_override is not supported", code="BW507")
-        return _pool(
-            imp,
-            node,
-            "avg",
-            rank,
-            x,
-            size,
-            stride,
-            padding,
-            ceil_mode=bool(ceil_mode),
-            count_include_pad=bool(count_include_pad),
-        )
-
-    return convert
-
-
-def _adaptive_pool(kind: str, rank: int) -> Converter:
-    def convert(imp: Importer, node: Any, x: Any, size: Any) -> Any:
-        out = imp.builder.op(
-            f"nn.adaptive_{kind}_pool{rank}d", _batched(imp, x, rank), output_size=_each(size, rank)
-        )
-        return _as_exported(imp, node, out)
-
-    return convert
-
-
 # ------------------------------------------------------------------------------------------- norms
 @TABLE.row("nn.batch_norm")
 def _batch_norm(
@@ -352,7 +221,7 @@ def _native_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    _only_first(node)
+    only_first(node)
     out = _batch_norm(imp, node, x, weight, bias, mean, variance, False, momentum, eps)
     return [out, None, None]
 
@@ -485,13 +354,6 @@ def _mode_pad(mode: str) -> Converter:
 def _tables() -> None:
     """Register the operators for each number of spatial axes."""
     for rank in (1, 2, 3):
-        TABLE.row(f"nn.max_pool{rank}d")(_max_pool(rank))
-        with_positions = _with_positions(rank, _max_pool(rank))
-        TABLE.overload(f"aten.max_pool{rank}d_with_indices.default")(with_positions)
-        TABLE.row(f"nn.avg_pool{rank}d")(_avg_pool(rank))
-        TABLE.row(f"nn.adaptive_avg_pool{rank}d")(_adaptive_pool("avg", rank))
-        positions = _with_positions(rank, _adaptive_pool("max", rank))
-        TABLE.row(f"nn.adaptive_max_pool{rank}d")(positions)
         TABLE.overload(f"aten.reflection_pad{rank}d.default")(_mode_pad("reflect"))
         TABLE.overload(f"aten.replication_pad{rank}d.default")(_mode_pad("replicate"))
 

@@ -139,3 +139,29 @@ def norm(imp: Importer, node: Any, op: str, operands: tuple[Any, ...], **attrs: 
     widest = max(result, key=lambda dtype: dtype.bits)
     created = imp.builder.op(op, *(cast_to(imp, value, widest) for value in operands), **attrs)
     return cast_to(imp, created, operands[0].tensor_info.dtype)
+
+
+def per_axis(value: Any, rank: int) -> tuple[int, ...]:
+    """One number per spatial axis; the exporter may write a list of one number for all axes."""
+    given = (value,) if isinstance(value, int) else tuple(value)
+    if not all(isinstance(v, int) for v in given):
+        raise ImporterError("strides, paddings and sizes of windows must be constant", code="BW507")
+    return given * rank if len(given) == 1 else given
+
+
+def batched(imp: Importer, x: ir.GraphExpr, rank: int) -> ir.GraphExpr:
+    """Add a batch axis if missing: layers over `rank` spatial axes also accept a single element."""
+    shape = dims_of(x)
+    return x if len(shape) == rank + 2 else reshape(imp, x, (ir.const(1, "int64"), *shape))
+
+
+def as_exported(imp: Importer, node: Any, value: ir.GraphExpr) -> ir.GraphExpr:
+    """Remove a batch axis that `batched` added."""
+    wanted = node_shape(imp, node)
+    return value if len(wanted) == len(dims_of(value)) else reshape(imp, value, wanted)
+
+
+def only_first(node: Any) -> None:
+    """Raise if any result but the first is used."""
+    if any(user.args[1] != 0 and user.users for user in node.users):
+        raise ImporterError(f"only the first result of {node.target} is supported", code="BW507")

@@ -53,9 +53,8 @@ REPLACED: dict[str, str] = {
     "handle_add_byte_offset": "write T.address_of(A[i, j])",
     "float8_e4m3": "its type here is T.float8_e4m3fn",
     **dict.fromkeys(
-        ("float8_e3m4", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz",
-         "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
-        "8-bit floats are T.float8_e4m3fn and T.float8_e5m2; keep other codes in T.uint8",
+        ("float8_e3m4", "float8_e4m3b11fnuz", "float6_e2m3fn", "float6_e3m2fn"),
+        "floats of 8 bits are e4m3fn, e5m2 (also fnuz) and e8m0fnu; keep other codes in T.uint8",
     ),
 }  # fmt: skip
 

@@ -1,0 +1,34 @@
+"""PyTorch's operators on images: sampling at places, positions of maxima and their inverse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import Dim
+from torch.nn import functional as F
+
+N, H, W = Dim("n", min=1, max=50), Dim("h", min=1, max=40), Dim("w", min=2, max=40)
+
+
+def test_images_are_sampled_at_places(agrees: Any) -> None:
+    agrees(
+        lambda x, grid: F.grid_sample(x, grid, padding_mode="reflection", align_corners=False),
+        torch.randn(2, 3, 5, 8),
+        2 * torch.randn(2, 3, 4, 2),
+        shapes=[{0: N, 2: H}, {0: N, 1: W}],
+        others=[(torch.randn(1, 3, 7, 8), torch.randn(1, 6, 4, 2))],
+    )
+
+
+def test_maxima_return_to_their_positions(agrees: Any) -> None:
+    def there_and_back(x: Any) -> Any:
+        values, places = F.max_pool2d(x, 2, return_indices=True)
+        return values, places, F.max_unpool2d(values, places, 2)
+
+    agrees(
+        there_and_back,
+        torch.randn(2, 3, 4, 8),
+        shapes=[{0: N}],
+        others=[(torch.randn(5, 3, 4, 8),)],
+    )
