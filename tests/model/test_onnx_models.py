@@ -167,6 +167,17 @@ def test_a_condition_at_run_time_chooses_a_branch() -> None:
     np.testing.assert_array_equal(exe(x, np.array(False))[0], -x)
 
 
+def test_a_condition_between_shapes_has_to_be_known() -> None:
+    cut = helper.make_graph(
+        [node("ReduceSum", "x", "out")], "sum", [], [helper.make_tensor_value_info("out", 1, None)]
+    )
+    chosen = node("If", "up", "y", then_branch=branch("Exp"), else_branch=cut)
+    proto = model([chosen], [info("x", [3]), info("up", [], BOOL)], [info("y", None)])
+    assert (refusal(proto).code, '"up": …' in str(refusal(proto))) == ("BW523", True)
+    fixed = bw.import_model(proto, {"up": np.array(False)})
+    np.testing.assert_allclose(bw.interpret(fixed, drawn(3)).item(), drawn(3).sum(), rtol=1e-6)
+
+
 def counted_loop() -> Any:
     body = helper.make_graph(
         [node("Add", "total x", "more"), node("Identity", "go", "again")],

@@ -12,8 +12,11 @@ N, H, W = Dim("n", min=1, max=50), Dim("h", min=1, max=40), Dim("w", min=2, max=
 
 
 def test_images_are_sampled_at_places(agrees: Any) -> None:
+    def sampled(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
+
     agrees(
-        lambda x, grid: F.grid_sample(x, grid, padding_mode="reflection", align_corners=False),
+        sampled,
         torch.randn(2, 3, 5, 8),
         2 * torch.randn(2, 3, 4, 2),
         shapes=[{0: N, 2: H}, {0: N, 1: W}],
@@ -24,7 +27,7 @@ def test_images_are_sampled_at_places(agrees: Any) -> None:
 def test_maxima_return_to_their_positions(agrees: Any) -> None:
     def there_and_back(x: Any) -> Any:
         values, places = F.max_pool2d(x, 2, return_indices=True)
-        return values, places, F.max_unpool2d(values, places, 2)
+        return values, places, F.max_unpool2d(values, places, [2, 2])
 
     agrees(
         there_and_back,

@@ -151,8 +151,9 @@ def _oracle(
                 hats: list[Array] = []
                 for axis in range(2):
                     fixed = (p, q)[axis] * strides[axis] + tap[axis] * dilation[axis] - before[axis]
-                    at = np.float32(fixed) + moved[(b, group, *tap, axis, p, q)]
-                    hats.append(np.maximum(0, 1 - np.abs(float(at) - np.arange(sizes[axis]))))
+                    at: Any = np.float32(fixed) + moved[(b, group, *tap, axis, p, q)]
+                    distance: Array = float(at) - np.arange(int(sizes[axis]))
+                    hats.append(np.maximum(0, 1 - np.abs(distance)))
                 value = hats[0] @ x[b, channel].astype(np.float64) @ hats[1]
                 out[b, o, p, q] += value * weight[(o, c, *tap)] * scale[(b, group, *tap, p, q)]
     return out.astype(x.dtype)

@@ -8,7 +8,6 @@ counts as 0.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ from blockwright.ops.common import (
     widen,
 )
 from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
-from blockwright.ops.samples import floats, values
+from blockwright.ops.samples import Maker, floats, values
 from blockwright.script.compute import Program, Tensor
 
 METHODS = ("bilinear", "nearest", "bicubic")
@@ -269,14 +268,18 @@ def _sampled(
             within = (index >= 0) & (index < size)
             valid &= within
             where.append(np.where(within, index, 0).astype(np.int64))
-        weight = math.prod(weight for _, weight in corner)
+        weight = np.prod([weight for _, weight in corner], axis=0)
         for n in range(batch):
             picked = x[n].astype(np.float64)[(slice(None), *(w[n] for w in where))]
             total[n] += np.where(valid[n], picked, 0) * weight[n]
     return total.astype(x.dtype)
 
 
-_FAR: dict[str, float] = {"low": -2.2, "high": 2.2}
+def _far(*shape: int) -> Maker:
+    """Places inside and outside of the image."""
+    return floats(*shape, low=-2.2, high=2.2)
+
+
 _NEAR_ZERO = "terms of both signs nearly cancel"
 
 ROWS: tuple[OpRow, ...] = (
@@ -291,7 +294,7 @@ ROWS: tuple[OpRow, ...] = (
         samples=(
             *(
                 Sample(
-                    (floats(2, 3, 5, 7), floats(2, 4, 3, 2, **_FAR)),
+                    (floats(2, 3, 5, 7), _far(2, 4, 3, 2)),
                     {
                         "method": method,
                         "padding_mode": padding,
@@ -305,7 +308,7 @@ ROWS: tuple[OpRow, ...] = (
                 for padding in PADDING_MODES
             ),
             Sample(
-                (floats(1, 2, 3, 4, 2), floats(1, 2, 2, 3, 3, **_FAR)),
+                (floats(1, 2, 3, 4, 2), _far(1, 2, 2, 3, 3)),
                 {"padding_mode": "reflection", "align_corners": True},
                 16,
                 1e-5,

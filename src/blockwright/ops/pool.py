@@ -276,11 +276,12 @@ def _positions(x: Array, attrs: Attrs) -> Array:
     for n, c, *step in np.ndindex(pooled.shape):
         along: list[Array] = []
         for k in range(rank):
-            taps = step[k] * stride[k] - before[k] + np.arange(size[k]) * gap[k]
+            first = int(step[k]) * int(stride[k]) - before[k]
+            taps = np.arange(int(size[k])) * int(gap[k]) + first
             along.append(taps[(taps >= 0) & (taps < data.shape[2 + k])])
         seen = data[n, c][np.ix_(*along)]
-        first = np.unravel_index(int(np.argmax(seen)), seen.shape)
-        place = tuple(int(taps[k]) for taps, k in zip(along, first, strict=True))
+        best = np.unravel_index(int(np.argmax(seen)), seen.shape)
+        place = tuple(int(taps[k]) for taps, k in zip(along, best, strict=True))
         found[(n, c, *step)] = np.ravel_multi_index(place, data.shape[2:])
     return channels_first(found, letters, out)
 
@@ -387,7 +388,7 @@ def _positions_row(rank: int) -> OpRow:
         assert isinstance(info, ir.TensorInfo)
         return info.replace(dtype=I64)
 
-    flat = {"pool_size": 2, "padding": (1,) * rank}
+    tied = ints(2, 2, *(5, 4, 3)[:rank], low=0, high=3)
     return OpRow(
         f"nn.max_pool{rank}d_positions",
         ("data",),
@@ -398,7 +399,7 @@ def _positions_row(rank: int) -> OpRow:
         samples=(
             *_window_samples(rank, pool_case),
             *(_MORE[False] if rank == 2 else ()),
-            pool_case(ints(2, 2, *(5, 4, 3)[:rank], low=0, high=3), **flat),
+            pool_case(tied, pool_size=2, padding=(1,) * rank),
         ),
         doc="Position of the first maximum of each window, or of the first NaN, in the flattened "
         "spatial axes of its channel.",

@@ -188,14 +188,15 @@ def _aligned_regions(
             length = high - low if aligned else max(high - low, kind(1))
             step = length / kind(cells)
             count = sampling_ratio if sampling_ratio > 0 else max(int(np.ceil(step)), 0)
-            size = x.shape[2 + axis]
+            size = int(x.shape[2 + axis])
             at = (
                 low
                 + np.arange(cells)[:, None] * step
                 + (np.arange(count) + 0.5) * step / max(count, 1)
             )
             held = np.clip(at, 0, size - 1).astype(np.float64)
-            hat = np.maximum(0, 1 - np.abs(held[..., None] - np.arange(size)))
+            distance: Array = held[..., None] - np.arange(size)
+            hat = np.maximum(0, 1 - np.abs(distance))
             hats.append(list(hat * ((at >= -1) & (at <= size))[..., None]))
         image = x[batch[r]].astype(np.float64)
         for i, down in enumerate(hats[0]):

@@ -174,9 +174,10 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         row = [*index[:2], kept[index]]
         return [ir.BufferStore(out.buffer, v, (place, as_dim(k))) for k, v in enumerate(row)]
 
-    size = collected(
-        program, scores.shape, lambda b, c, k: ir.compare(ir.LT, k, number[b, c]), store
-    )
+    def was_kept(b: ir.Expr, c: ir.Expr, k: ir.Expr) -> ir.Expr:
+        return ir.compare(ir.LT, k, number[b, c])
+
+    size = collected(program, scores.shape, was_kept, store)
     return program.finish([out, size])
 
 

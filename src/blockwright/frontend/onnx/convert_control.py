@@ -9,6 +9,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, axis_of, dims_of, rank_of
 from blockwright.frontend.onnx.sizes import array_of
+from blockwright.support import ImporterError
 
 TABLE = Converters()
 _LONGEST = 1024  # iterations of a loop that is unrolled
@@ -26,7 +27,11 @@ def _if(call: Call) -> Value:
         name = "then_branch" if condition.reshape(()) else "else_branch"
         return call.imp.subgraph(call.attr(name), [], _depends(call))
     bodies = [call.attr("then_branch"), call.attr("else_branch")]
-    return call.imp.branches(call.reshape(call.tensor(0), ()), bodies, _depends(call))
+
+    def refused(reason: str) -> ImporterError:
+        return call.unknown(0, f"the condition, {reason},")
+
+    return call.imp.branches(call.reshape(call.tensor(0), ()), bodies, _depends(call), refused)
 
 
 @TABLE.op("Loop")

@@ -11,7 +11,7 @@ defines the operator. All uncovered operators are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -149,11 +149,16 @@ class Importer:
             self.scope = outer
 
     def branches(
-        self, condition: ir.GraphExpr, bodies: Sequence[Any], depends: frozenset[str]
+        self,
+        condition: ir.GraphExpr,
+        bodies: Sequence[Any],
+        depends: frozenset[str],
+        refused: Callable[[str], ImporterError],
     ) -> Any:
         """The values of one of two graphs, chosen when the model runs.
 
-        Raises: ImporterError BW507 if the results of the graphs differ in type or shape.
+        Args:
+            refused: the error, given the reason, if their results differ in type or shape.
         """
         if self.builder.dataflow:
             raise _NeedsBranches
@@ -168,11 +173,7 @@ class Importer:
                 self.builder, self._tensors = outer, dict(known)
         then, other = parts
         if not ir.structural_equal(then.info, other.info):
-            raise ImporterError(
-                f"the branches give {then.info!r} and {other.info!r}",
-                code="BW507",
-                help="make types and shapes of their results equal",
-            )
+            raise refused(f"whose branches give {then.info!r} and {other.info!r}")
         chosen = self.builder.emit(ir.If(condition, then, other, info=then.info), "chosen")
         assert isinstance(then.info, ir.TupleInfo)
         return [
