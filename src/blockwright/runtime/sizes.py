@@ -1,26 +1,51 @@
 """Size expressions as text: written by the compiler, evaluated at run time without the compiler.
 
-The language is Python's integer arithmetic: `+ - * // %`, `min`, `max`, names and numbers. The
-syntax tree is interpreted; nothing is executed as Python code.
+The language is Python's arithmetic on integers and floats, with conditions, names and numbers, and
+the functions of `FUNCTIONS`. The syntax tree is interpreted; nothing is executed as Python code.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeGuard
+from typing import Any
 
 from blockwright.support import ArtefactError
 
-_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: operator.mod,
-}
-_CALLS: dict[str, Callable[..., int]] = {"min": min, "max": max}
+_MOST_BITS = 64  # of a power or a shifted number
+
+
+def _power(a: Any, b: Any) -> Any:
+    return a**b if 0 <= b <= _MOST_BITS else _too_large()
+
+
+def _shifted(a: int, b: int) -> int:
+    return a << b if 0 <= b <= _MOST_BITS else _too_large()
+
+
+def _too_large() -> Any:
+    raise OverflowError(f"an exponent is not in 0..{_MOST_BITS}")
+
+
+def _truncdiv(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
+    ast.FloorDiv: lambda a, b: a // b, ast.Div: lambda a, b: a / b, ast.Pow: _power,
+    ast.LShift: _shifted, ast.RShift: lambda a, b: a >> b, ast.BitAnd: lambda a, b: a & b,
+    ast.BitOr: lambda a, b: a | b, ast.BitXor: lambda a, b: a ^ b,
+}  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "min": min, "max": max, "truncdiv": _truncdiv, "int": int, "float": float, "sqrt": math.sqrt,
+}  # fmt: skip
 
 
 def evaluate_size(text: int | str, values: Mapping[str, int]) -> int:
@@ -28,25 +53,36 @@ def evaluate_size(text: int | str, values: Mapping[str, int]) -> int:
     if isinstance(text, int):
         return text
     try:
-        return _walk(ast.parse(text, mode="eval").body, values)
-    except (SyntaxError, KeyError, ZeroDivisionError) as error:
+        return int(_walk(ast.parse(text, mode="eval").body, values))
+    except (SyntaxError, KeyError, ArithmeticError, ValueError) as error:
         raise ArtefactError(
             f"size expression {text!r} cannot be evaluated: {error}", code="BW804"
         ) from None
 
 
-def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name):
-        return values[node.id]
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return _BINARY[type(node.op)](_walk(node.left, values), _walk(node.right, values))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_walk(node.operand, values)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
-        return _CALLS[node.func.id](*(_walk(a, values) for a in node.args))
-    raise KeyError(ast.dump(node))
+def _walk(node: ast.expr, values: Mapping[str, int]) -> Any:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.Name(id=name):
+            return values[name]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](_walk(left, values), _walk(right, values))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_walk(operand, values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _walk(operand, values)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+            return _COMPARISONS[type(op)](_walk(left, values), _walk(right, values))
+        case ast.BoolOp(op=op, values=parts):
+            every = isinstance(op, ast.And)
+            return (all if every else any)(_walk(part, values) for part in parts)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _walk(body if _walk(test, values) else other, values)
+        case ast.Call(func=ast.Name(id=name), args=args) if name in FUNCTIONS:
+            return FUNCTIONS[name](*(_walk(a, values) for a in args))
+        case _:
+            raise KeyError(ast.dump(node))
 
 
 def bind_symbols(shapes: Sequence[tuple[Sequence[int | str], Sequence[int]]]) -> dict[str, int]:
@@ -70,12 +106,17 @@ def bind_symbols(shapes: Sequence[tuple[Sequence[int | str], Sequence[int]]]) ->
 
 def _solve(size: str, number: int, values: dict[str, int]) -> bool:
     """Solve a size for its only unknown symbol and bind it; False if that is impossible."""
-    names = {node.id for node in ast.walk(ast.parse(size, mode="eval")) if _is_symbol(node)}
+    nodes = list(ast.walk(ast.parse(size, mode="eval")))
+    functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    names = {n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in functions}
     unknown = names - values.keys()
     if len(unknown) != 1:
         return False
     (name,) = unknown
-    at_zero, at_one = (evaluate_size(size, {**values, name: n}) for n in (0, 1))
+    try:
+        at_zero, at_one = (evaluate_size(size, {**values, name: n}) for n in (0, 1))
+    except ArtefactError:  # divided by the symbol
+        return False
     step = at_one - at_zero
     if step == 0 or (number - at_zero) % step:
         return False
@@ -84,7 +125,3 @@ def _solve(size: str, number: int, values: dict[str, int]) -> bool:
         return False
     values[name] = result
     return True
-
-
-def _is_symbol(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and node.id not in _CALLS

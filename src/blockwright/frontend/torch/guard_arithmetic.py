@@ -13,8 +13,16 @@ from functools import reduce
 from typing import TypeAlias
 
 from blockwright import ir
+from blockwright.frontend.torch.size_arithmetic import (
+    FLOAT,
+    INT,
+    absolute,
+    alike,
+    floored,
+    nearest,
+    raised,
+)
 
-_INT, _FLOAT = ir.dtype_of("int64"), ir.dtype_of("float64")
 _HIGHEST_POWER = 8
 
 Size: TypeAlias = Callable[[ast.expr], ir.Expr]
@@ -101,7 +109,7 @@ def _joined(
 def _compare(op: ast.cmpop, a: ir.Expr, b: ir.Expr) -> ir.Expr:
     if type(op) not in _COMPARISONS:
         raise NotCovered
-    return ir.compare(_COMPARISONS[type(op)], *_alike(a, b))
+    return ir.compare(_COMPARISONS[type(op)], *alike(a, b))
 
 
 def number(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
@@ -109,10 +117,10 @@ def number(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
     match node:
         case ast.Constant(value=bool()):
             raise NotCovered
-        case ast.Constant(value=int(known)) if known.bit_length() < _INT.bits:
-            return ir.const(known, _INT)
+        case ast.Constant(value=int(known)) if known.bit_length() < INT.bits:
+            return ir.const(known, INT)
         case ast.Constant(value=float(known)):
-            return ir.const(known, _FLOAT)
+            return ir.const(known, FLOAT)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             value = number(operand, size, divisors)
             return ir.sub(ir.const(0, value.dtype), value)
@@ -136,7 +144,7 @@ def _chosen(
     condition = truth(test, size, divisors)
     of_body: list[ir.Expr] = []
     of_other: list[ir.Expr] = []
-    sides = _alike(number(body, size, of_body), number(other, size, of_other))
+    sides = alike(number(body, size, of_body), number(other, size, of_other))
     if of_body:
         divisors.append(ir.logical_or(ir.logical_not(condition), all_in_turn(of_body)))
     if of_other:
@@ -144,17 +152,10 @@ def _chosen(
     return ir.if_then_else(condition, *sides)
 
 
-def _alike(a: ir.Expr, b: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-    """Convert both to integers, or both to floats."""
-    if a.dtype is b.dtype:
-        return a, b
-    return ir.cast_to(a, _FLOAT), ir.cast_to(b, _FLOAT)
-
-
 def _operation(op: ast.operator, a: ir.Expr, b: ir.Expr, divisors: list[ir.Expr]) -> ir.Expr:
-    kind, both_whole = type(op), a.dtype is b.dtype is _INT
+    kind, both_whole = type(op), a.dtype is b.dtype is INT
     if kind in _ARITHMETIC:
-        return _ARITHMETIC[kind](*_alike(a, b))
+        return _ARITHMETIC[kind](*alike(a, b))
     if kind in _BITS and both_whole:
         return ir.call(_BITS[kind], a, b)
     if kind is ast.Div or (kind in _WHOLE and both_whole):
@@ -162,7 +163,7 @@ def _operation(op: ast.operator, a: ir.Expr, b: ir.Expr, divisors: list[ir.Expr]
             divisors.append(ir.compare(ir.NE, b, ir.const(0, b.dtype)))
         if kind in _WHOLE:
             return _WHOLE[kind](a, b)
-        return ir.truediv(ir.cast_to(a, _FLOAT), ir.cast_to(b, _FLOAT))
+        return ir.truediv(ir.cast_to(a, FLOAT), ir.cast_to(b, FLOAT))
     raise NotCovered
 
 
@@ -173,56 +174,33 @@ def _power(base: ir.Expr, exponent: float) -> ir.Expr:
     if exponent != int(exponent) or not 1 <= exponent <= _HIGHEST_POWER:
         raise NotCovered
     if isinstance(exponent, float):
-        base = ir.cast_to(base, _FLOAT)
+        base = ir.cast_to(base, FLOAT)
     return reduce(ir.mul, [base] * int(exponent))
 
 
 def _root(value: ir.Expr) -> ir.Expr:
-    return ir.call("sqrt", ir.cast_to(value, _FLOAT))
+    return ir.call("sqrt", ir.cast_to(value, FLOAT))
 
 
 def _call(name: str, args: list[ir.Expr]) -> ir.Expr:
     match name, args:
         case (("min" | "torch.sym_min"), [_, *_]):
-            return reduce(lambda a, b: ir.minimum(*_alike(a, b)), args)
+            return reduce(lambda a, b: ir.minimum(*alike(a, b)), args)
         case (("max" | "torch.sym_max"), [_, *_]):
-            return reduce(lambda a, b: ir.maximum(*_alike(a, b)), args)
+            return reduce(lambda a, b: ir.maximum(*alike(a, b)), args)
         case "abs", [value]:
-            return ir.maximum(value, ir.sub(ir.const(0, value.dtype), value))
+            return absolute(value)
         case (("torch.sym_float" | "float"), [value]):
-            return ir.cast_to(value, _FLOAT)
+            return ir.cast_to(value, FLOAT)
         case (("torch._sym_sqrt" | "math.sqrt"), [value]):
             return _root(value)
         case (("math.trunc" | "int" | "torch.sym_int"), [value]):
-            return ir.cast_to(value, _INT)
+            return ir.cast_to(value, INT)
         case "math.floor", [value]:
-            return _rounded_down(value)
+            return floored(value)
         case "math.ceil", [value]:
-            below = _rounded_down(value)
-            return ir.add(below, _one_if(ir.GT, value, below))
+            return raised(value)
         case "round", [value]:
-            return _nearest(value)
+            return nearest(value)
         case _:
             raise NotCovered
-
-
-def _one_if(op: type[ir.CompareOp], a: ir.Expr, b: ir.Expr) -> ir.Expr:
-    return ir.cast_to(ir.compare(op, *_alike(a, b)), _INT)
-
-
-def _rounded_down(value: ir.Expr) -> ir.Expr:
-    """Floor, by truncating conversion: not all processors have a floor instruction."""
-    whole = ir.cast_to(value, _INT)
-    return ir.sub(whole, _one_if(ir.GT, whole, value))
-
-
-def _nearest(value: ir.Expr) -> ir.Expr:
-    """Round to the nearest integer, ties to even."""
-    if value.dtype is _INT:
-        return value
-    below = _rounded_down(value)
-    rest = ir.sub(value, ir.cast_to(below, _FLOAT))
-    half = ir.const(0.5, _FLOAT)
-    odd = ir.floormod(below, ir.const(2, _INT))
-    tie = ir.mul(_one_if(ir.EQ, rest, half), odd)
-    return ir.add(below, ir.add(_one_if(ir.GT, rest, half), tie))

@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
-from blockwright.frontend.torch.convert_sizes import CONDITION, CONDITIONS
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
 from blockwright.frontend.torch.decompose import with_known_operators
 from blockwright.frontend.torch.guards import checked_guards, common_factors
@@ -38,7 +37,7 @@ from blockwright.runtime.refused import require_data
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
-KNOWN = frozenset(CONVERTERS) | IGNORED | CONDITIONS | ASSERTIONS
+KNOWN = frozenset(CONVERTERS) | IGNORED | ASSERTIONS
 """Overloads that are imported directly; others are decomposed."""
 
 
@@ -243,8 +242,6 @@ class Importer:
             self.sizes.check(node)
         if name in IGNORED or name in ASSERTIONS:
             return None
-        if name in CONDITIONS:
-            return CONDITION
         try:
             args = [self.operand(a) for a in node.args]
             kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
@@ -258,14 +255,7 @@ class Importer:
     def operand(self, value: Any) -> Any:
         """Convert an fx argument: graph nodes to their values, containers recursively."""
         if type(value).__name__ == "Node":
-            result = self.values[value.name]
-            if result is CONDITION:
-                raise ImporterError(
-                    f"{value.name} is a condition on sizes, which is not supported as an operand",
-                    code="BW507",
-                    help="compare tensors, as in torch.full((), x.shape[0]) > 5",
-                )
-            return result
+            return self.values[value.name]
         if isinstance(value, (list, tuple)):
             return [self.operand(v) for v in cast("list[Any] | tuple[Any, ...]", value)]
         if type(value).__name__ == "dtype":
@@ -323,9 +313,10 @@ class Importer:
                 help="return only tensors; constants are known without a call",
             )
         result = self.values[value.name]
-        if result is CONDITION:
+        if isinstance(result, ir.Expr):
+            kind = "condition on sizes" if result.dtype.is_bool else "number computed from sizes"
             raise ImporterError(
-                "an output of the model is a condition on sizes, not a tensor",
+                f"an output of the model is a {kind}, not a tensor",
                 code="BW506",
                 help="return tensors alone, such as torch.full((), x.shape[0]) > 5",
             )

@@ -6,14 +6,13 @@ them. Both are checked when the model runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from blockwright import ir
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.graph import symbol_ranges
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
-from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
@@ -73,7 +72,7 @@ class RunTimeSizes:
         if not _depends(condition):
             return  # implied by the ranges and guards of the inputs
         imp = self._importer
-        holds = _truth(condition.node.expr, lambda e: imp.symbols.convert(e))
+        holds = imp.symbols.condition(condition)
         if imp.builder.analyzer.prove(holds):
             return
         said = str(node.args[1] if len(node.args) > 1 else condition).replace("%", "%%")
@@ -89,30 +88,3 @@ def _depends(size: Any) -> bool:
 
 def _is_unbacked(name: str) -> bool:
     return name[:1] == "u" and name[1:].isdigit()
-
-
-_RELATIONS: dict[str, type[ir.CompareOp]] = {
-    "Equality": ir.EQ, "Unequality": ir.NE, "StrictLessThan": ir.LT, "LessThan": ir.LE,
-    "StrictGreaterThan": ir.GT, "GreaterThan": ir.GE,
-}  # fmt: skip
-
-
-def _truth(expression: Any, number: Callable[[Any], ir.Expr]) -> ir.Expr:
-    """A condition of the exporter as an expression."""
-    kind = type(expression).__name__
-    if kind in _RELATIONS:
-        return ir.compare(_RELATIONS[kind], number(expression.lhs), number(expression.rhs))
-    parts = [_truth(part, number) for part in expression.args]
-    if kind == "Not":
-        return ir.logical_not(parts[0])
-    if kind in ("And", "Or"):
-        join = ir.logical_and if kind == "And" else ir.logical_or
-        result = parts[0]
-        for part in parts[1:]:
-            result = join(result, part)
-        return result
-    raise ImporterError(
-        f"condition {expression} on a size that is known only at run time is not supported",
-        code="BW508",
-        help="check it with comparisons of sums and products of sizes",
-    )

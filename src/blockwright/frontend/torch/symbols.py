@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from blockwright import ir
+from blockwright.frontend.torch.size_arithmetic import absolute, rounded_exactly
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.support import ImporterError
 
 _UNBOUNDED = 1 << 40
 _FIRST = 2  # where the exporter starts the range of a symbol of its own
-_FINEST = 1 << 10  # largest denominator of a number that sizes are multiplied by
-_WHOLE = frozenset({"TruncToInt", "FloorToInt"})
+_WHOLE = {"TruncToInt": "trunc", "FloorToInt": "floor", "CeilToInt": "ceil", "RoundToInt": "round"}
 _ALLOWED = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 
 
@@ -33,6 +33,7 @@ class SymbolTable:
         factors: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._factors = factors
+        self._computed: dict[Any, ir.Expr | None] = {}
         self._vars: dict[str, ir.Var] = {}
         self._names = names
         self._declared = list(range_constraints.items())
@@ -52,13 +53,55 @@ class SymbolTable:
         low, high = _finite(bounds.lower, -_UNBOUNDED), _finite(bounds.upper, _UNBOUNDED)
         return None if low <= -_UNBOUNDED else low, None if high >= _UNBOUNDED else high
 
-    def convert(self, expression: Any) -> ir.Expr:
-        """Convert a sympy expression of sizes. Raises: ImporterError BW503."""
-        return self._convert(expression)
+    def define(self, size: Any, value: ir.Expr) -> None:
+        """Define a SymInt that the model computes in floating point as `value`, which rounds as the
+        model does. The exporter's expression may have its operations in another order; shapes
+        cannot have it if two computations share it.
+
+        Raises: ImporterError BW503 if the exporter writes it as an integer computation.
+        """
+        expression = _expression(size)
+        if type(expression).__name__ not in _WHOLE:
+            raise self._unknown(expression)
+        known = self._computed.setdefault(expression, value)
+        if known is not None and not ir.structural_equal(known, value):
+            self._computed[expression] = None
+
+    def condition(self, condition: Any) -> ir.Expr:
+        """Convert a bool or SymBool to an expression. Raises: ImporterError BW508."""
+        return (
+            ir.const(condition, "bool")
+            if isinstance(condition, bool)
+            else self._truth(_expression(condition))
+        )
+
+    def _truth(self, expression: Any) -> ir.Expr:
+        kind = type(expression).__name__
+        if kind in _RELATIONS:
+            return ir.compare(
+                _RELATIONS[kind], self._convert(expression.lhs), self._convert(expression.rhs)
+            )
+        if kind in ("BooleanTrue", "BooleanFalse"):
+            return ir.const(kind == "BooleanTrue", "bool")
+        parts = [self._truth(part) for part in expression.args]
+        if kind == "Not":
+            return ir.logical_not(parts[0])
+        if kind in ("And", "Or"):
+            return _fold(ir.logical_and if kind == "And" else ir.logical_or, parts)
+        raise ImporterError(
+            f"condition {expression} on a size that is known only at run time is not supported",
+            code="BW508",
+            help="check it with comparisons of sums and products of sizes",
+        )
 
     def _convert(self, expression: Any) -> ir.Expr:
-        """Convert a sympy expression: sums, products, powers, floor divisions, min and max."""
+        """Convert a sympy expression of integers."""
         kind = type(expression).__name__
+        if expression in self._computed:
+            known = self._computed[expression]
+            if known is None:
+                raise self._unknown(expression)
+            return known
         if getattr(expression, "is_Integer", False):
             return ir.const(int(expression), "int64")
         if getattr(expression, "is_Symbol", False):
@@ -67,34 +110,59 @@ class SymbolTable:
             variable = self.symbol(name)
             return variable if factor is None else ir.mul(variable, ir.const(factor, "int64"))
         if kind in _WHOLE:
-            return self._scaled(expression.args[0])
+            value = self._float(expression.args[0])
+            exact = None if value is None else rounded_exactly(_WHOLE[kind], value, self.is_size)
+            if exact is None:
+                raise self._unknown(expression)
+            return exact
+        if kind == "Piecewise":
+            return self._piecewise(expression.args)
         args = [self._convert(a) for a in expression.args]
         if kind == "Pow" and isinstance(args[1], ir.IntImm) and args[1].value > 0:
             return _fold(ir.mul, [args[0]] * args[1].value)
+        if kind == "Abs":
+            return absolute(args[0])
+        if kind in _CALLS:
+            return ir.call(_CALLS[kind], *args)
         if kind in _FOLDS and args:
             return _fold(_FOLDS[kind], args)
         raise self._unknown(expression)
 
-    def _scaled(self, expression: Any) -> ir.Expr:
-        """A size times a number with few binary digits, truncated: `int(1.5 * n)`.
+    def _piecewise(self, parts: Any) -> ir.Expr:
+        """Values of which the first whose condition holds is taken; the last condition is True."""
+        *others, (last, _) = parts
+        result = self._convert(last)
+        for value, condition in reversed(others):
+            result = ir.if_then_else(self._truth(condition), self._convert(value), result)
+        return result
 
-        The exporter computes it in floating point, which is exact for such numbers.
-        """
-        factors = list(expression.args) if type(expression).__name__ == "Mul" else [expression]
-        above: list[ir.Expr] = [ir.const(1, "int64")]
-        below = 1
-        for factor in factors:
-            if getattr(factor, "is_Float", False) and factor > 0:
-                numerator, denominator = float(factor).as_integer_ratio()
-                above.append(ir.const(numerator, "int64"))
-                below *= denominator
-            elif type(factor).__name__ == "ToFloat":
-                above.append(self._convert(factor.args[0]))
-            else:
-                raise self._unknown(expression)
-        if below > _FINEST:
-            raise self._unknown(expression)
-        return ir.floordiv(_fold(ir.mul, above), ir.const(below, "int64"))
+    def _float(self, expression: Any) -> ir.Expr | None:
+        """A product or quotient of floats; None for other operations."""
+        kind = type(expression).__name__
+        if getattr(expression, "is_Float", False) or getattr(expression, "is_Integer", False):
+            return ir.const(float(expression), "float64")
+        if kind == "ToFloat":
+            return ir.cast_to(self._convert(expression.args[0]), "float64")
+        if kind == "IntTrueDiv":
+            return ir.truediv(
+                *(ir.cast_to(self._convert(part), "float64") for part in expression.args)
+            )
+        if kind not in ("Mul", "FloatTrueDiv"):
+            return None
+        result: ir.Expr | None = None
+        for part in expression.args:
+            factor = self._float(part)
+            if factor is None:
+                return None
+            join = ir.mul if kind == "Mul" else ir.truediv
+            result = factor if result is None else join(result, factor)
+        return result
+
+    def is_size(self, variable: ir.Var) -> bool:
+        """Whether a variable is known not to be negative."""
+        name = next((name for name, known in self._vars.items() if known is variable), "")
+        low = self.ends(name)[0]
+        return low is not None and low >= 0
 
     def _unknown(self, expression: Any) -> ImporterError:
         return ImporterError(
@@ -216,6 +284,22 @@ _FOLDS: dict[str, Any] = {
     "Mod": ir.floormod,
     "Min": ir.minimum,
     "Max": ir.maximum,
+}
+_CALLS = {
+    "PowByNatural": "pow",
+    "BitwiseFn_bitwise_and": "bitwise_and",
+    "BitwiseFn_bitwise_or": "bitwise_or",
+    "BitwiseFn_bitwise_xor": "bitwise_xor",
+    "LShift": "shift_left",
+    "RShift": "shift_right",
+}
+_RELATIONS: dict[str, type[ir.CompareOp]] = {
+    "Equality": ir.EQ,
+    "Unequality": ir.NE,
+    "StrictLessThan": ir.LT,
+    "LessThan": ir.LE,
+    "StrictGreaterThan": ir.GT,
+    "GreaterThan": ir.GE,
 }
 
 
