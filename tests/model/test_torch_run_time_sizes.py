@@ -40,6 +40,10 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x: torch.unique(x, return_inverse=True, return_counts=True),
         (torch.cat([X, torch.full((2, 3), float("nan"))]),),
     ),
+    "unique_slices": (
+        lambda x: torch.unique(x, dim=1, return_inverse=True, return_counts=True),
+        (torch.cat([X, X[:, 1:], X[:, :1]], 1),),
+    ),
     "nonzero": (lambda x: (torch.nonzero(x), torch.nonzero(x > 0).float() * 2), (X,)),
     "masks": (
         lambda x: (torch.masked_select(x, x > 0).sum(), x[x > 0.5], x[x[:, 0] > 1], x[:, x[0] > 0]),

@@ -1,6 +1,5 @@
 """Operators whose result has as many elements as their operand has of a kind.
 
-    unique(x)            the distinct elements, sorted
     nonzero(x)           the positions of the elements that are not 0
     masked_select(x, m)  the elements where the mask is True
 
@@ -12,7 +11,6 @@ the part that counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +27,7 @@ from blockwright.ops.common import (
     tensors,
     unknown,
 )
-from blockwright.ops.relabel import SymbolicProduct, source_index
+from blockwright.ops.relabel import SymbolicProduct
 from blockwright.ops.row import (
     Array,
     Attrs,
@@ -42,7 +40,6 @@ from blockwright.ops.row import (
     known_shape,
 )
 from blockwright.ops.samples import bools, floats, ints, values
-from blockwright.ops.sorting import precedes, sorted_line
 from blockwright.script.compute import Program, Tensor
 
 _SIZE = "size"
@@ -146,159 +143,6 @@ def _selected(x: Array, mask: Array) -> Array:
     return elements[chosen]
 
 
-# ----------------------------------------------------------------------------------------- unique
-_EXTRA: tuple[str, ...] = ("return_index", "return_inverse", "return_counts")
-
-
-def _deduce_unique(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = matches = tensors(ctx, infos, 1, 1)
-    if attrs["axis"] is not None:
-        raise ctx.error(
-            "distinct slices along an axis are not supported", "leave out axis=, or flatten"
-        )
-    results: list[ir.Info] = [unknown(matches, x.dtype, 1)]
-    for name in _EXTRA:
-        if not attrs[name]:
-            continue
-        if name == "return_inverse":  # an element of the result for each of the operand
-            results.append(ir.TensorInfo(x.shape, I64, -1 if x.shape else x.rank, x.device))
-        else:
-            results.append(unknown(matches, I64, 1))
-    return results[0] if len(results) == 1 else ir.TupleInfo(tuple(results))
-
-
-def _bounded_unique(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> Bounded:
-    shape, dtype = known_shape(ctx, infos[0], 0), known_dtype(ctx, infos[0], 0)
-    device, most = infos[0].device, (_product(shape),)
-    results, axes = [ir.TensorInfo(most, dtype, device=device)], list[int | None]([0])
-    for name in (n for n in _EXTRA if attrs[n]):
-        whole = name == "return_inverse"
-        results.append(ir.TensorInfo(shape if whole else most, I64, device=device))
-        axes.append(None if whole else 0)
-    return Bounded(tuple(results), tuple(axes))
-
-
-class _Distinct:
-    """Builds the program of `unique`: a stable sort, then one pass over the sorted elements."""
-
-    def __init__(self, ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> None:
-        self.ctx, self.attrs = ctx, attrs
-        self.program = Program(ctx.name)
-        (self.x,) = inputs(ctx, self.program, infos)
-        self.total = _product(self.x.shape)
-        self.order = self.program.alloc("order", (self.total,), I64)
-        self.infos = _bounded_unique(ctx, infos, attrs).results
-
-    def build(self) -> ir.PrimFunc:
-        self._sort()
-        return self._scan()
-
-    def _element(self, i: ir.Expr) -> ir.Expr:
-        return self.x[source_index(self.ctx, self.x.shape, (self.total,), (i,))]
-
-    def _sort(self) -> None:
-        """Compute the positions of the sorted elements, and the elements in that order."""
-        order, total = self.order, self.total
-
-        def element(i: ir.Expr) -> ir.Expr:
-            return self._element(ir.call("checked_index", i, total))
-
-        def sorted_element(i: ir.Expr) -> ir.Expr:
-            return element(order[i])
-
-        line = sorted_line(total, lambda p, q: precedes(element(p), element(q), descending=False))
-
-        def sort() -> ir.Stmt:
-            copied = serial_nest(
-                (total,), lambda i: ir.BufferStore(order.buffer, line.position(*i), i)
-            )
-            return ir.seq([line.body, copied])
-
-        self.program.block("sort", (), sort, allocated=line.buffers)
-        self.keys = self.program.compute("keys", (total,), sorted_element)
-
-    def _scan(self) -> ir.PrimFunc:
-        """Give each group of equal elements a place in the result."""
-        program, keys, order = self.program, self.keys, self.order
-        names = ["out", *(name.removeprefix("return_") for name in _EXTRA if self.attrs[name])]
-        shapes = {"inverse": (self.total,)}
-        outs: dict[str, Tensor] = {}
-        for name, info in zip(names, self.infos, strict=True):
-            shape = shapes.get(name) or known_shape(self.ctx, info, 0)
-            outs[name] = program.alloc(name, shape, known_dtype(self.ctx, info, 0))
-        size = program.alloc(_SIZE, (ONE,), I64)
-
-        def put(name: str, value: ir.Expr, place: ir.Expr) -> list[ir.Stmt]:
-            return [ir.BufferStore(outs[name].buffer, value, (place,))] if name in outs else []
-
-        def group(indices: tuple[ir.Var, ...]) -> ir.Stmt:
-            (i,) = indices
-            place = ir.Var("place", I64)
-            begun = [*put("out", keys[i], place), *put("index", order[i], place)]
-            begun += put("counts", ZERO, place)
-            begun.append(ir.BufferStore(size.buffer, ir.add(place, ONE), (ZERO,)))
-            fresh = ir.LetStmt(place, size[ZERO], ir.seq(begun))
-            last = ir.sub(size[ZERO], ONE)
-            stmts: list[ir.Stmt] = [ir.IfThenElse(self._begins(keys, i), fresh)]
-            if "counts" in outs:
-                stmts += put("counts", ir.add(outs["counts"][last], ONE), last)
-            stmts += put("inverse", last, order[i])
-            return ir.seq(stmts)
-
-        def scan() -> ir.Stmt:
-            return ir.seq(
-                [ir.BufferStore(size.buffer, ZERO, (ZERO,)), serial_nest((self.total,), group)]
-            )
-
-        program.block("scan", (), scan)
-        if "inverse" in outs and len(self.x.shape) != 1:
-            flat, shape = outs["inverse"], self.x.shape
-            outs["inverse"] = program.compute(
-                "places", shape, lambda *i: flat[source_index(self.ctx, flat.shape, shape, i)]
-            )
-        return program.finish([*outs.values(), size])
-
-    def _begins(self, keys: Tensor, i: ir.Var) -> ir.Expr:
-        """Whether element i of the sorted elements differs from the one before it."""
-        a, b = keys[ir.sub(i, ONE)], keys[i]
-        differ = ir.compare(ir.NE, a, b)
-        if keys.dtype.is_float and self.attrs["equal_nan"]:
-            differ = ir.logical_and(differ, ir.logical_not(ir.call("isnan", a)))
-        return ir.if_then_else(ir.compare(ir.GT, i, ZERO), differ, ir.const(True, "bool"))
-
-
-def _lower_unique(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
-    return _Distinct(ctx, infos, attrs).build()
-
-
-def _distinct(
-    x: Array, sorted: bool = True, axis: None = None, equal_nan: bool = True, **wanted: bool
-) -> Any:
-    flat = x.reshape(-1)
-    order = np.argsort(flat, kind="stable")
-    keys = flat[order]
-    begins = np.ones(flat.size, np.bool_)
-    begins[1:] = keys[1:] != keys[:-1]
-    if equal_nan and ir.dtype_of(x.dtype).is_float:
-        begins[1:] &= ~np.isnan(keys[:-1])
-    inverse = np.zeros(flat.size, np.int64)
-    inverse[order] = np.cumsum(begins) - 1
-    counts = np.diff(np.append(np.nonzero(begins)[0], flat.size))
-    every: dict[str, Array] = {
-        "return_index": order[begins],
-        "return_inverse": inverse.reshape(x.shape),
-        "return_counts": counts,
-    }
-    results: list[Array] = [
-        keys[begins],
-        *(every[n].astype(np.int64) for n in _EXTRA if wanted.get(n)),
-    ]
-    return results if len(results) > 1 else results[0]
-
-
-_NAN = values(float("nan"), 1.0, -0.0, float("inf"), 0.0, float("nan"), -float("inf"), 1.0)
-_ALL: dict[str, Any] = dict.fromkeys(_EXTRA, True)
-
 ROWS: tuple[OpRow, ...] = (
     OpRow(
         "masked_select",
@@ -334,37 +178,5 @@ ROWS: tuple[OpRow, ...] = (
         ),
         doc="The positions of the elements that are not 0, one column each, in row-major order.",
         bounded=_bounded_nonzero,
-    ),
-    OpRow(
-        "unique",
-        ("x",),
-        _deduce_unique,
-        _lower_unique,
-        _distinct,
-        {
-            "sorted": True,
-            "return_index": False,
-            "return_inverse": False,
-            "return_counts": False,
-            "axis": None,
-            "equal_nan": True,
-        },
-        onnx=("Unique",),
-        torch=("aten._unique2.default",),
-        samples=(
-            Sample((ints(40),)),
-            Sample((ints(5, 7, dtype="int64"),), _ALL),
-            Sample((_NAN,), _ALL),
-            Sample((_NAN,), {"equal_nan": False, "return_inverse": True}),
-            Sample((floats(33, dtype="float16"),), {"return_counts": True}),
-            Sample((ints(3, 4, low=0, high=255, dtype="uint8"),), {"return_index": True}),
-            Sample((bools(2, 3, 2),), {"return_inverse": True, "return_counts": True}),
-            Sample((floats(0, 4),), _ALL),
-            Sample((values(7, shape=(), dtype="int16"),), {"return_inverse": True}),
-        ),
-        doc="The distinct elements in ascending order, NaN last; with the first position, the "
-        "place of each element, and the number of equal elements, as asked for.",
-        kinds={"axis": "int or None"},
-        bounded=_bounded_unique,
     ),
 )

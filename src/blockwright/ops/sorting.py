@@ -38,11 +38,15 @@ def precedes(a: ir.Expr, b: ir.Expr, descending: bool) -> ir.Expr:
     return ir.logical_or(less, nan)
 
 
-def sorted_line(size: ir.Expr, before: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> SortedLine:
+def sorted_line(
+    size: ir.Expr,
+    before: Callable[[ir.Expr, ir.Expr], ir.Expr],
+    prepare: Callable[[ir.Expr, ir.Expr], ir.Stmt] | None = None,
+) -> SortedLine:
     """Sort the positions 0 … size - 1, stably.
 
     Arguments: `before(p, q)` tells whether the element at position p belongs strictly before that
-    at q.
+    at q, after the statement `prepare(p, q)` if there is one.
 
     Runs of 1, 2, 4, … elements are merged from one half of `order` into the other.
     """
@@ -72,10 +76,11 @@ def sorted_line(size: ir.Expr, before: Callable[[ir.Expr, ir.Expr], ir.Expr]) ->
             [ir.BufferStore(order, entry(get(name)), (to,)), put(name, ir.add(get(name), ONE))]
         )
 
-    merge = ir.While(
-        ir.logical_or(left, right),
-        ir.IfThenElse(ir.if_then_else(left, second, _TRUE), take("j"), take("i")),
-    )
+    step: ir.Stmt = ir.IfThenElse(ir.if_then_else(left, second, _TRUE), take("j"), take("i"))
+    if prepare is not None:
+        both = ir.logical_and(left, right)
+        step = ir.seq([ir.IfThenElse(both, prepare(entry(get("j")), entry(get("i")))), step])
+    merge = ir.While(ir.logical_or(left, right), step)
     runs: ir.Stmt = ir.seq([put("i", get("start")), put("j", middle), merge, put("start", end)])
     runs = ir.LetStmt(end, ir.minimum(ir.add(middle, get("run")), size), runs)
     runs = ir.LetStmt(middle, ir.minimum(ir.add(get("start"), get("run")), size), runs)

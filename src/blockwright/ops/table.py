@@ -43,6 +43,7 @@ _FAMILIES = (
     "softmax",
     "sort",
     "suppression",
+    "unique",
     "vector_norm",
 )
 """Files with a tuple `ROWS` of operators."""

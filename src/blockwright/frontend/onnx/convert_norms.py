@@ -53,15 +53,38 @@ def _fit(call: Call, x: ir.GraphExpr, axes: tuple[int, ...], weights: list[ir.Gr
 
 @TABLE.op("BatchNormalization")
 def _batch_norm(call: Call) -> Value:
-    if call.attr("training_mode", 0):
-        raise call.error("models are compiled for inference", "set training_mode to 0")
     x, *parameters = call.tensors()
     dtype = dtype_of(x)
+    if call.attr("training_mode", 0):
+        return _trained_batch_norm(call, x, parameters)
     if any(dtype_of(p) is not dtype for p in parameters):
         wide = [call.cast(v, _FLOAT32) for v in (x, *parameters)]
         normed = call.apply("nn.batch_norm", *wide, axis=1, epsilon=call.attr("epsilon"))
         return call.cast(normed, dtype)
     return call.apply("nn.batch_norm", x, *parameters, axis=1, epsilon=call.attr("epsilon"))
+
+
+def _trained_batch_norm(call: Call, x: ir.GraphExpr, parameters: list[ir.GraphExpr]) -> list[Value]:
+    """Normalize by the statistics of the batch, which the running ones follow."""
+    kind = max((_FLOAT32, *map(dtype_of, (x, *parameters))), key=lambda dtype: dtype.bits)
+    wide, *known = (call.cast(v, kind) for v in (x, *parameters))
+    axes = tuple(k for k in range(rank_of(x)) if k != 1)
+    mean = call.apply("mean", wide, axes=axes, keepdims=True)
+    difference = call.apply("subtract", wide, mean)
+    square = call.apply("multiply", difference, difference)
+    batch = [
+        call.reshape(v, dims_of(parameters[0]))
+        for v in (mean, call.apply("mean", square, axes=axes, keepdims=True))
+    ]
+    scale, bias = known[:2]
+    y = call.apply("nn.batch_norm", wide, scale, bias, *batch, axis=1, epsilon=call.attr("epsilon"))
+    momentum: float = call.attr("momentum")
+    running: list[Value] = []
+    for before, now, source in zip(known[2:], batch, parameters[2:], strict=True):
+        kept = call.apply("multiply", before, scalar=momentum, scalar_side="right")
+        added = call.apply("multiply", now, scalar=1 - momentum, scalar_side="right")
+        running.append(call.cast(call.apply("add", kept, added), dtype_of(source)))
+    return [call.cast(y, dtype_of(x)), *running]
 
 
 @TABLE.op("InstanceNormalization")

@@ -201,11 +201,14 @@ def _places(call: Call, x: ir.GraphExpr) -> ir.GraphExpr:
 
 @TABLE.op("Unique")
 def _unique(call: Call) -> Value:
-    """Distinct elements, or slices along an axis; all results have as many as there are."""
+    """Distinct elements, or slices along an axis; all results have as many as there are.
+
+    Those that are not to be sorted are in the order of their first positions.
+    """
     x, axis = call.tensor(0), call.attr("axis", None)
     wanted = [call.wants(k) for k in range(4)]
-    if not call.attr("sorted", 1):
-        raise call.error("sorted=0 is not supported", "sort the distinct elements")
+    ordered = bool(call.attr("sorted", 1))
+    wanted[1] = wanted[1] or not ordered
     attrs = {"return_index": wanted[1], "return_inverse": wanted[2], "return_counts": wanted[3]}
     node = ir.GraphCall(
         ir.OpRef("unique"),
@@ -229,7 +232,20 @@ def _unique(call: Call) -> Value:
         if part is not None and k != 1:
             part = _sized(call, part, [count])
         results.append(None if part is None else call.cast(part, I64))
-    return results
+    return results if ordered else _in_order_of_appearance(call, results, axis or 0)
+
+
+def _in_order_of_appearance(call: Call, results: list[Value], axis: int) -> list[Value]:
+    """The results of Unique, with the groups in the order of their first positions."""
+    distinct, index, inverse, counts = results
+    order = call.apply("argsort", index, axis=0)
+    places = call.apply("argsort", order, axis=0)
+    return [
+        call.apply("take", distinct, order, axis=axis_of(axis, rank_of(distinct))),
+        call.apply("take", index, order, axis=0),
+        None if inverse is None else call.apply("take", places, inverse, axis=0),
+        None if counts is None else call.apply("take", counts, order, axis=0),
+    ]
 
 
 def _sized(call: Call, value: ir.GraphExpr, dims: Any) -> ir.GraphExpr:

@@ -17,6 +17,7 @@ from blockwright.frontend.onnx.call import (
     dtype_of,
     rank_of,
 )
+from blockwright.frontend.onnx.model import element_type
 from blockwright.frontend.onnx.sizes import I64
 
 TABLE = Converters()
@@ -38,7 +39,7 @@ def _dft(call: Call) -> Value:
         raise call.error("the transformed axis has no known size", "declare it as a number")
     inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
     if inverse and onesided:
-        raise call.error("the inverse of half a spectrum is not supported", "pass all of it")
+        return _real_inverse(call, x, axis, size, count if call.has(1) else 2 * (size - 1))
     return _transformed(call, x, axis, size, count, onesided, inverse)
 
 
@@ -78,6 +79,51 @@ def _transformed(
     return call.apply("permute_dims", both, axes=back)
 
 
+def _real_inverse(call: Call, x: ir.GraphExpr, axis: int, size: int, count: int) -> ir.GraphExpr:
+    """`count` real numbers from half of their spectrum.
+
+    The other half is its mirror image with the opposite imaginary part, so that each frequency but
+    0 and the highest of an even number counts twice.
+    """
+    rank, kept = rank_of(x), min(size, count // 2 + 1)
+    x = call.apply("slice", x, axis=axis, begin=0, end=kept, step=1)
+    angle = 2 * np.pi * np.outer(np.arange(kept), np.arange(count)) / count
+    factor = np.full((kept, 1), 2.0 / count)
+    factor[0] = 1 / count
+    if count % 2 == 0 and kept == count // 2 + 1:
+        factor[-1] = 1 / count
+    order = (*(k for k in range(rank) if k not in (axis, rank - 1)), rank - 1, axis)
+    moved = call.apply("permute_dims", x, axes=order)
+    total: ir.GraphExpr | None = None
+    for which, wave in enumerate((np.cos(angle), -np.sin(angle))):
+        part = call.apply("slice", moved, axis=rank - 2, begin=which, end=which + 1, step=1)
+        matrix = call.imp.tensor((wave * factor).astype(dtype_of(x).numpy()))
+        term = call.apply("matmul", part, matrix)
+        total = term if total is None else call.apply("add", total, term)
+    assert total is not None
+    return call.apply("permute_dims", total, axes=tuple(order.index(k) for k in range(rank)))
+
+
+@TABLE.op("MelWeightMatrix")
+def _mel_weights(call: Call) -> Value:
+    """Triangles over the frequencies of a spectrum, at equal distances on the mel scale."""
+    names = ("num_mel_bins", "dft_length", "sample_rate")
+    count, length, rate = (int(call.known(k, n).reshape(())) for k, n in enumerate(names))
+    low, high = (float(call.known(k, "an edge").reshape(())) for k in (3, 4))
+    ends = 2595 * np.log10(1 + np.array([low, high]) / 700)
+    mel = ends[0] + np.arange(count + 2) * (ends[1] - ends[0]) / (count + 2)
+    corners = ((length + 1) * (700 * np.expm1(mel / 2595 * np.log(10))) // rate).astype(int)
+    frequency = np.arange(length // 2 + 1)[:, None]
+    left, peak, right = corners[:-2], corners[1:-1], corners[2:]
+    rise = np.where(peak > left, (frequency - left) / np.maximum(peak - left, 1), 1)
+    fall = (right - frequency) / np.maximum(right - peak, 1)
+    inside = (frequency >= left) & (frequency < right)
+    weights = np.where(frequency < peak, rise, fall) * inside
+    weights = np.where((frequency == peak) & (peak >= left), 1.0, weights)
+    dtype = element_type(call.attr("output_datatype"), "the result")
+    return weights.astype(dtype.numpy())
+
+
 @TABLE.op("STFT")
 def _stft(call: Call) -> Value:
     """Transforms of overlapping frames of a signal, each weighted by a window."""
@@ -94,7 +140,7 @@ def _stft(call: Call) -> Value:
     first = call.apply("arange", begin=0, end=frames, step=1, dtype="int64")
     first = call.apply("multiply", first, scalar=step, scalar_side="right")
     within = call.imp.tensor(np.arange(length))
-    place = call.apply("add", call.reshape(first, (frames, 1)), within)
+    place = call.apply("add", call.reshape(first, (*dims_of(first), 1)), within)
     framed = call.apply("take", x, place, axis=1)
     if window is not None:
         framed = call.apply("multiply", framed, call.reshape(window, (length, 1)))

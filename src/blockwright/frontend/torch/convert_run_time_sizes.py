@@ -39,9 +39,29 @@ def _unique(
     return_counts: bool = False,
 ) -> Any:
     """The distinct elements, then places and counts, which are empty unless they are asked for."""
+    return _distinct(imp, x, None, return_inverse, return_counts)
+
+
+@TABLE.overload("aten.unique_dim.default")
+def _unique_slices(
+    imp: Importer,
+    node: Any,
+    x: Any,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
+    return _distinct(imp, x, dim, return_inverse, return_counts)
+
+
+def _distinct(
+    imp: Importer, x: Any, axis: int | None, return_inverse: bool, return_counts: bool
+) -> list[Any]:
     found = imp.builder.op(
         "unique",
         x,
+        axis=axis,
         equal_nan=False,
         return_inverse=return_inverse,
         return_counts=return_counts,
