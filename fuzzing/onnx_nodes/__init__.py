@@ -3,6 +3,7 @@
     python -m fuzzing.onnx_nodes                    all tests; goes on where it stopped
     python -m fuzzing.onnx_nodes --tests 'test_conv*' --fresh
 
-Each test is compiled and run in a process of its own. An input that decides shapes is fixed to the
-test's value, as the refusal asks (BW523); records list such inputs.
+Each test is compiled and run in a process of its own; interpreted tests (--interpret) share one. An
+input that decides the program is fixed to the test's value, as the refusal asks (BW523); records
+list such inputs.
 """

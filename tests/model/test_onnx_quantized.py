@@ -92,3 +92,38 @@ def test_casts_to_small_floats_saturate() -> None:
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(found.view("uint8"), wanted.view("uint8"))
     np.testing.assert_array_equal(compiled[3], last.view("uint8"))
+
+
+@pytest.mark.parametrize("name", ["int4", "float4_e2m1fn"])
+def test_elements_below_a_byte_are_moved(name: str) -> None:
+    """Transposed, reversed, repeated, padded: vectors, single elements and gathers."""
+    kind = getattr(TensorProto, {"int4": "INT4", "float4_e2m1fn": "FLOAT4E2M1"}[name])
+    made = {
+        "first": [-1],
+        "last": [-100],
+        "axis": [1],
+        "back": [-1],
+        "twice": [1, 2],
+        "wide": [2, 1],
+    }
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["turned"]),
+        helper.make_node("Slice", ["x", "first", "last", "axis", "back"], ["reversed"]),
+        helper.make_node("Tile", ["x", "twice"], ["tiled"]),
+        helper.make_node("Expand", ["row", "wide"], ["spread"]),
+    ]
+    names = ("turned", "reversed", "tiled", "spread")
+    proto = model(
+        nodes,
+        [info("x", ["n", 40], kind), info("row", [1, "m"], kind)],
+        [info(n, None, kind) for n in names],
+        **{n: np.array(v) for n, v in made.items()},
+    )
+    codes = np.random.default_rng(0).integers(0, 16, (5, 40)).astype("uint8")
+    x = codes.view(getattr(ml_dtypes, name))
+    bits = x.astype("int8") if name == "int4" else codes
+    turned, backward, tiled, spread = bw.compile(proto)(x, x[:1])
+    np.testing.assert_array_equal(turned, bits.T)
+    np.testing.assert_array_equal(backward, bits[:, ::-1])
+    np.testing.assert_array_equal(tiled, np.tile(bits, (1, 2)))
+    np.testing.assert_array_equal(spread, np.repeat(bits[:1], 2, 0))

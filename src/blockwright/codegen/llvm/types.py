@@ -62,7 +62,9 @@ def memory_type(dtype: DType) -> str:
 
 
 def from_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
-    """A value as it is in registers."""
+    """A value as it is in registers; one that is there already stays as it is."""
+    if value.type == value_type(dtype):
+        return value
     if dtype.is_bool:
         return e.compare("ne", value, int_const(0, value.type))
     return e.convert("trunc", value, value_type(dtype)) if dtype.bits < 8 else value

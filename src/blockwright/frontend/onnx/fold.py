@@ -358,8 +358,10 @@ def _cast(call: Call) -> Value:
         wide = dtype.name in ("int64", "int32", "float32", "float64")
         return Sizes(value.items, dtype) if wide else None
     simple = {"int64", "int32", "bool", "float16", "float32", "float64"}
-    if dtype.name not in simple or value.dtype.name not in simple:
+    if dtype.name not in simple or value.dtype.name not in {*simple, "bfloat16"}:
         return None
+    if value.dtype.name == "bfloat16":  # float32 has all of its numbers
+        value = value.astype(np.float32)
     if value.dtype.kind == "f" and dtype.is_int and not np.all(np.abs(value) < 1 << 31):
         return None
     return value.astype(dtype.numpy())
