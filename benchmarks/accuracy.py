@@ -105,7 +105,9 @@ def measure(case: Case) -> Measured:
         given = args[:1] if case.constant else args
         if model is None or case.constant:
             module = _Module(case.fn, args[1:] if case.constant else [])
-            model = bw.compile(module, tuple(given), dynamic_shapes=_symbols(case))
+            model = bw.compile(
+                module, tuple(given), dynamic_shapes=_symbols(case), options={"fallback": "error"}
+            )
             text = model.show("schedule")
             rules = "+".join(
                 dict.fromkeys(re.findall(r"^# \S+: strategy (\w+)", text, re.MULTILINE))

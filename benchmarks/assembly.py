@@ -99,7 +99,7 @@ def _compiled(family: str, name: str, target: str) -> Any:
         return symbolic.compiled(model.case(sizes), model, machine)
     case = find(family, name)
     examples = [torch.from_numpy(array) for array in case.arrays()]
-    return bw.compile(build(case), examples, target=machine)
+    return bw.compile(build(case), examples, target=machine, options={"fallback": "error"})
 
 
 def _compare(after: Path, before: Path, title: str) -> bool:

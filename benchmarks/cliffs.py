@@ -117,7 +117,9 @@ class _Runner:
 
         arrays = case.arrays()
         module, tensors = build(case), [torch.from_numpy(array) for array in arrays]
-        exe = bw.compile(module, tensors, target=built_for(self.plan.target))
+        exe = bw.compile(
+            module, tensors, target=built_for(self.plan.target), options={"fallback": "error"}
+        )
         found = flat(exe(*arrays))
         exact = flat(module.double()(*(tensor.double() for tensor in tensors)))
         error = float(np.abs(found - exact).max() / max(np.abs(exact).max(), 1e-30))

@@ -153,7 +153,7 @@ def compare(line: Line, rounds: int, threads: int) -> str:
     module = line.module.eval()
     target = bw.Target("native", num_threads=threads)
     with torch.no_grad():
-        compiled = bw.compile(module, line.inputs, target=target)
+        compiled = bw.compile(module, line.inputs, target=target, options={"fallback": "error"})
         error = _error(module, line.inputs, compiled)
         calls: dict[str, Callable[[], Any]] = {
             "ours": lambda: compiled(*line.inputs),

@@ -139,7 +139,7 @@ class Compiled:
 
         case = find(point["case"]).case
         inputs = [torch.from_numpy(array) for array in case.arrays()]
-        run = bw.compile(build(case), inputs, target=self._target)
+        run = bw.compile(build(case), inputs, target=self._target, options={"fallback": "error"})
 
         def call() -> Any:
             return sample(run(*inputs))

@@ -137,6 +137,7 @@ def _timed(one: Drawn, plan: Plan) -> Found:
         list(inputs),
         dynamic_shapes=one.dynamic_shapes if plan.any_size else None,
         target=built_for(plan.target, plan.threads),
+        options={"fallback": "error"},
     )
     arrays = [tensor.numpy() for tensor in inputs]
     with torch.inference_mode():

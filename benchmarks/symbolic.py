@@ -131,7 +131,9 @@ def compiled(case: Case, model: Model | None, target: Target) -> Any:
             for shape in model.inputs
         )
     examples = [torch.from_numpy(array) for array in case.arrays()]
-    return bw.compile(build(case), examples, target=target, dynamic_shapes=dynamic)
+    return bw.compile(
+        build(case), examples, target=target, dynamic_shapes=dynamic, options={"fallback": "error"}
+    )
 
 
 PEERS = {

@@ -67,7 +67,7 @@ def compare(source: str, inputs: list[Any], calls: int, rounds: int) -> str:
         loading: list[float] = []
         for name, target in (("one", best), ("several", list(LEVELS))):
             path = Path(folder, f"{name}.so")
-            bw.compile(program, target=target).save(path)
+            bw.compile(program, target=target, options={"fallback": "error"}).save(path)
             started = time.perf_counter()
             functions.append(tvm_ffi.load_module(str(path)).get_function("main"))
             loading.append(time.perf_counter() - started)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.intrin import TensorIntrin
 from blockwright.passes.library import LIBRARIES
@@ -124,6 +125,12 @@ def test_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "# lv = linear(x, w, b): openblas.linear_bias" in printed
     assert 'R.call_dps_library("openblas.gemm", (x, w)' in printed
     assert "mean of x: 0.5" in printed
+
+
+def test_fallback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(bw.BlockwrightWarning, match=r"aten\._fft_r2c"):
+        printed = run_page("fallback.md", tmp_path, capsys)
+    assert "aten._fft_r2c.default 1 _fft_r2c in the model: " in printed
 
 
 def test_overlapping_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

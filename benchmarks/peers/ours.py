@@ -39,7 +39,11 @@ class Compiled:
         bw.set_num_threads(options["threads"])
         disabled = _all_but_last() if options.get("fallback") else ()
         direct = ["winograd"] if options.get("direct") else []
-        self._options = {"disabled_strategies": disabled, "disabled_implementations": direct}
+        self._options = {
+            "disabled_strategies": disabled,
+            "disabled_implementations": direct,
+            "fallback": "error",
+        }
         self._target = built_for(options.get("target", NATIVE))
         self._about: dict[str, Any] = {}
         self.made_s = 0.0

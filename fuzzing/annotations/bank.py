@@ -224,7 +224,7 @@ def imported() -> dict[str, ir.IRModule]:
     for name, model, args, shapes in _models(torch):
         with torch.no_grad():
             program = torch.export.export(model.eval(), args, dynamic_shapes=shapes, strict=False)
-        result[name] = from_program(program, shapes)
+        result[name] = from_program(program, shapes, "error")
     return result
 
 

@@ -183,7 +183,7 @@ def importable(one: Prepared, dynamic: bool = False) -> Outcome | None:
     if isinstance(program, Outcome):
         return program
     try:
-        from_exported_program(program)
+        from_exported_program(program, fallback="error")
     except Exception as error:  # noqa: BLE001  an internal error is a finding
         return problem_of(error)
     return None

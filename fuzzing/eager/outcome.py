@@ -86,7 +86,7 @@ def compiled(program: Any) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return bw.compile(program)
+            return bw.compile(program, options={"fallback": "error"})
     except Exception as error:  # noqa: BLE001  an internal error is a finding
         return problem_of(error)
 

@@ -34,7 +34,7 @@ inputs = ({inputs})
 module = Module().eval()
 dynamic = {dynamic}
 program = torch.export.export(module, inputs, dynamic_shapes=dynamic)
-compiled = bw.compile(program)
+compiled = bw.compile(program, options={{"fallback": "error"}})
 for _ in range(3 if compiled.state else 1):
     expected = [y.clone() for y in module(*[x.clone() for x in inputs])]
     actual = compiled(*[x.clone() for x in inputs])

@@ -103,7 +103,7 @@ def _run(
     given = {v.name: _array(a) for v, a in zip(model.graph.input, inputs, strict=False)}
     for _ in range(_ROUNDS):
         try:
-            program = bw.import_model(model, dict(fixed))
+            program = bw.import_model(model, dict(fixed), fallback="error")
         except ImporterError as error:
             names = re.findall(r'"(.*?)": …', error.help or "") if error.code == "BW523" else []
             if not names or all(name in fixed for name in names):

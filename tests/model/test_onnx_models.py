@@ -48,7 +48,7 @@ def model(
 
 def refusal(proto: Any, fixed: dict[str, Array] | None = None) -> BlockwrightError:
     with pytest.raises(BlockwrightError) as caught:
-        bw.import_model(proto, fixed)
+        bw.import_model(proto, fixed, fallback="error")
     return caught.value
 
 

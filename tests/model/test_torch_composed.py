@@ -96,7 +96,7 @@ def test_antialiasing_is_refused() -> None:
             return F.interpolate(x, size=(2, 2), mode="bilinear", antialias=True)
 
     with pytest.raises(bw.ImporterError) as caught:
-        bw.compile(Model(), (torch.randn(1, 1, 4, 4),))
+        bw.compile(Model(), (torch.randn(1, 1, 4, 4),), options={"fallback": "error"})
     assert caught.value.code == "BW501"
 
 

@@ -141,7 +141,7 @@ def test_what_pytorch_refuses_is_refused() -> None:
     import blockwright as bw
 
     with pytest.raises(bw.ImporterError) as caught:
-        bw.compile(Narrowing(), (torch.arange(3),))
+        bw.compile(Narrowing(), (torch.arange(3),), options={"fallback": "error"})
     assert caught.value.code == "BW509"
 
 

@@ -34,7 +34,7 @@ class Uncovered(nn.Module):
 
 def test_all_uncovered_operators_are_listed_with_their_places() -> None:
     with pytest.raises(bw.ImporterError) as caught:
-        bw.compile(Uncovered(), (torch.randn(3, 8),))
+        bw.compile(Uncovered(), (torch.randn(3, 8),), options={"fallback": "error"})
     error = caught.value
     assert error.code == "BW501"
     text = str(error)
@@ -101,6 +101,7 @@ def test_an_unknown_effort_is_refused() -> None:
         ({"disabled_strategies": ["elementwize"]}, "'elementwise'"),
         ({"disabled_strategies": "gemm"}, "list"),
         ({"sanitise": ("bounds",)}, "'sanitize'"),
+        ({"fallback": "numpy"}, "framework, error"),
     ],
 )
 def test_options_and_rules_that_there_are_not_are_refused(options: Any, says: str) -> None:

@@ -24,6 +24,7 @@ from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import PassDump, dump_directory
 from blockwright.build.several_targets import targets_of
 from blockwright.build.steps import warm_up
+from blockwright.frontend.fallback import CHOICES, Fallback, warn_of_fallbacks
 from blockwright.frontend.onnx import from_onnx, is_onnx
 from blockwright.ir.fields import field_problems
 from blockwright.ops.table import OPERATORS
@@ -51,6 +52,7 @@ _LARGE = 50  # torch submodules above which the worker processes are started ear
 OPTIONS = (
     "disabled_implementations",
     "disabled_strategies",
+    "fallback",
     "instruments",
     "libraries",
     "log_queries",
@@ -95,14 +97,16 @@ def compile(
         progress: called with (stage, finished, total).
         options: `disabled_strategies` (names of strategies to skip), `disabled_implementations`
             (names of implementations of operators that are not chosen, such as "winograd"),
-            `pipeline` (a `bw.Pipeline` in place of `bw.default_pipeline(target)`), `instruments`
-            (observers of the passes, see `bw.Instrument`; a function is called after every pass
-            with name, before, after), `libraries` (names of libraries that compute parts of the
-            graph, such as "openblas", or of single patterns, such as "openblas.linear"; see
-            docs/libraries.md), `log_queries` (True: record every arithmetic query of the
-            compilation that was not proved in `context.queries`), `sanitize` (checks in the
-            compiled code, as for `bw.build`). If BLOCKWRIGHT_DUMP_DIR is set, the module after
-            every pass is written to that directory.
+            `fallback` ("framework", the default: operators that the importer does not cover run in
+            the framework, and a warning BW513 lists them; "error": they are an error; see
+            docs/fallback.md), `pipeline` (a `bw.Pipeline` in place of
+            `bw.default_pipeline(target)`), `instruments` (observers of the passes, see
+            `bw.Instrument`; a function is called after every pass with name, before, after),
+            `libraries` (names of libraries that compute parts of the graph, such as "openblas", or
+            of single patterns, such as "openblas.linear"; see docs/libraries.md), `log_queries`
+            (True: record every arithmetic query of the compilation that was not proved in
+            `context.queries`), `sanitize` (checks in the compiled code, as for `bw.build`). If
+            BLOCKWRIGHT_DUMP_DIR is set, the module after every pass is written to that directory.
 
     Raises:
         ImporterError: unsupported operators, all listed in one error; BW520-BW526 about ONNX.
@@ -153,7 +157,9 @@ def compile(
     pipelines = [_pipeline(settings, machine) for machine in machines]
     with constants.reserved(_weight_bytes(model) * len(machines)):
         started = time.perf_counter()
-        imported = import_model(model, example_inputs, dynamic_shapes)
+        fallback: Fallback = settings.get("fallback", "framework")
+        imported = import_model(model, example_inputs, dynamic_shapes, fallback=fallback)
+        warn_of_fallbacks(imported, stacklevel=3)
         spent = time.perf_counter() - started
         parts: list[CompiledFor] = []
         for machine, pipeline in zip(machines, pipelines, strict=True):
@@ -189,6 +195,13 @@ def _check_options(settings: dict[str, Any]) -> None:
     """Raise OptionError BW928 for unknown options or strategies, and for invalid values."""
     _check_names("option", settings, OPTIONS)
     _check_disabled(settings, "library or pattern", "libraries", known_names())
+    fallback: Any = settings.get("fallback", "framework")
+    if fallback not in CHOICES:
+        raise OptionError(
+            f"fallback must be one of {', '.join(CHOICES)}, got {fallback!r}",
+            code="BW928",
+            help='write options={"fallback": "error"}',
+        )
     implementations = {each.name for row in OPERATORS.values() for each in row.implementations}
     _check_disabled(settings, "strategy", "disabled_strategies", [s.name for s in STRATEGIES])
     _check_disabled(settings, "implementation", "disabled_implementations", sorted(implementations))
@@ -299,10 +312,13 @@ def import_model(
     model: Any,
     example_inputs: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     dynamic_shapes: Any = None,
+    *,
+    fallback: Fallback = "framework",
 ) -> ir.IRModule:
     """Convert a model of any supported kind to a graph-level module.
 
     For a dict of models, `example_inputs` and `dynamic_shapes` are dicts with the same keys.
+    `fallback` is as in the options of `compile`.
     """
     if isinstance(model, Mapping):
         named = _checked_names(cast("Mapping[Any, Any]", model))
@@ -310,9 +326,11 @@ def import_model(
         with _TRACING:
             programs = {n: _exported(each, *given[n]) for n, each in named.items()}
             exported = {n: (p, given[n][1]) for n, p in programs.items() if p is not None}
-            imported = _imported(exported)
+            imported = _imported(exported, fallback)
         others = {
-            n: import_model(each, *given[n]) for n, each in named.items() if n not in imported
+            n: import_model(each, *given[n], fallback=fallback)
+            for n, each in named.items()
+            if n not in imported
         }
         return joined({n: imported.get(n) or others[n] for n in named})
     if isinstance(model, (ir.IRModule, ir.GraphFunction)) and (wrong := field_problems(model)):
@@ -332,13 +350,13 @@ def import_model(
         check_module_attributes(model)
         return model
     if is_onnx(model):
-        return from_onnx(model, _fixed_inputs(example_inputs, dynamic_shapes))
+        return from_onnx(model, _fixed_inputs(example_inputs, dynamic_shapes), fallback)
     if isinstance(model, (str, Path)):
         raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902", help=KINDS)
     with _TRACING:
         program = _exported(model, example_inputs, dynamic_shapes)
         if program is not None:
-            return _imported({"main": (program, dynamic_shapes)})["main"]
+            return _imported({"main": (program, dynamic_shapes)}, fallback)["main"]
     remedy = "bw.build builds a tensor program" if isinstance(model, ir.PrimFunc) else KINDS
     raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902", help=remedy)
 
@@ -353,13 +371,15 @@ def _exported(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
     return None
 
 
-def _imported(programs: Mapping[str, tuple[Any, Any]]) -> dict[str, ir.IRModule]:
+def _imported(
+    programs: Mapping[str, tuple[Any, Any]], fallback: Fallback
+) -> dict[str, ir.IRModule]:
     """Import exported programs, given with their dynamic shapes, which share state."""
     if not programs:
         return {}
     from blockwright.frontend.torch import from_exported_programs
 
-    return from_exported_programs(programs)
+    return from_exported_programs(programs, fallback)
 
 
 def _fixed_inputs(example_inputs: Any, dynamic_shapes: Any) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from blockwright.arith import simplify
 from blockwright.build import Module, build
 from blockwright.build.module import joined
 from blockwright.cost import estimate
+from blockwright.frontend.fallback import fallbacks
 from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir.attributes import IS_LIBRARY, IS_SCHEDULED
 from blockwright.measure import known_roofline
@@ -280,6 +281,7 @@ class CompiledModel(Executable):
         stages: pass name → module after that pass ("graph" is the imported model).
         passes: what each pass did; `print(exe.passes)` shows a table.
         library: the built module (`source`, object names); lowered: the module it was built from.
+        fallbacks: operators that the framework computes, with their uses in the model.
         proofs: the verdict on each schedule if compiled with `verify`, otherwise None.
     """
 
@@ -297,6 +299,7 @@ class CompiledModel(Executable):
         self.context = context
         self.passes = PassReport(context.runs)
         self.stages = {"graph": imported, **{run.name: run.after for run in context.runs}}
+        self.fallbacks = fallbacks(imported)
         self.proofs = proofs
         self._initial = initial_state(imported)
         metadata = describe(imported, lowered, library.lowered, context)

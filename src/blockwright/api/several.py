@@ -10,6 +10,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.api.state import united_state
+from blockwright.frontend.fallback import FALLBACKS, fallbacks
 from blockwright.ir.attributes import STATE
 from blockwright.support import OptionError
 
@@ -61,6 +62,12 @@ def joined(modules: Mapping[str, ir.IRModule]) -> ir.IRModule:
         attrs = {**others, **attrs}
     if state := united_state(modules.values()):
         attrs[STATE] = state
+    united: dict[str, tuple[str, ...]] = {}
+    for module in modules.values():
+        for operator in fallbacks(module):
+            united[operator.name] = united.get(operator.name, ()) + operator.places
+    if united:
+        attrs[FALLBACKS] = united
     return ir.IRModule(functions, {**attrs, ENTRIES: entries})
 
 

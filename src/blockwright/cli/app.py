@@ -84,6 +84,15 @@ def compile_command(
         bool,
         typer.Option("--prove", help="Like --verify, but an unproved schedule is an error too."),
     ] = False,
+    fallback: Annotated[
+        str,
+        typer.Option(
+            "--fallback",
+            metavar="framework|error",
+            help="Operators that are not covered run in the model's framework and are listed, or "
+            "are an error.",
+        ),
+    ] = "framework",
     debug: Debug = False,
 ) -> None:
     """Compile a model once for all shapes it declares, and save the artefact."""
@@ -91,7 +100,8 @@ def compile_command(
         from blockwright.cli.compile import compile_model
 
         targets = target or ["native"]
-        compile_model(model, output, targets, progress, dump_dir, "prove" if prove else verify)
+        proofs = "prove" if prove else verify
+        compile_model(model, output, targets, progress, dump_dir, proofs, fallback)
 
 
 @app.command("run")

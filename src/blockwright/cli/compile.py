@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,8 +31,10 @@ def compile_model(
     progress: bool | None,
     dump_dir: Path | None,
     verify: Verify,
+    fallback: str = "framework",
 ) -> None:
-    """Compile the model that `text` names, save it at `path`, and print times and verdicts.
+    """Compile the model that `text` names, save it at `path`, and print times, verdicts, and the
+    operators that run in the framework.
 
     Raises: OptionError (BW9xx) for invalid arguments; the errors of `bw.compile` and `save`.
     """
@@ -40,14 +43,16 @@ def compile_model(
             f"the folder of {path} does not exist", code="BW915", help=f"mkdir -p {path.parent}"
         )
     machines = [bw.Target(target) for target in targets]
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"fallback": fallback}
     if dump_dir is not None:
         options["instruments"] = [PassDump(dump_dir, setting="--dump-dir")]
     started = time.perf_counter()
     model = load_model(text)
     loaded = time.perf_counter()
     shown = sys.stderr.isatty() if progress is None else progress
-    with progress_display(machines[0]) if shown else contextlib.nullcontext() as report:
+    display = progress_display(machines[0]) if shown else contextlib.nullcontext()
+    with warnings.catch_warnings(), display as report:
+        warnings.filterwarnings("ignore", r"\[BW513\]")  # the summary has it
         compiled = bw.compile(
             model, target=machines, verify=verify, progress=report, options=options
         )
@@ -67,6 +72,10 @@ def _summarise(compiled: bw.CompiledModel, loading: float, seconds: float) -> No
     console.print("  " + ", ".join(f"{name} {spent:.2f} s" for name, spent in slowest))
     kernels = len(compiled.context.traces)
     console.print(f"  {kernels} kernels, weights {size(plan.packed_weight_bytes)}")
+    if compiled.fallbacks:
+        console.print(f"  {len(compiled.fallbacks)} operators run in the framework:")
+    for operator in compiled.fallbacks:
+        console.print(f"  {operator}", markup=False, highlight=False, soft_wrap=True)
     for note in compiled.context.notes:
         console.print(f"  note: {note}", markup=False)
 

@@ -17,10 +17,12 @@ from typing import Any, cast
 import numpy as np
 
 from blockwright import ir
+from blockwright.frontend.fallback import FALLBACKS, Fallback
 from blockwright.frontend.onnx.call import Call, Value
 from blockwright.frontend.onnx.converters import CONVERTERS
 from blockwright.frontend.onnx.dimensions import Dimensions, identifier
 from blockwright.frontend.onnx.fold import ALWAYS, fold, type_of
+from blockwright.frontend.onnx.framework_calls import framework_call, has_runtime
 from blockwright.frontend.onnx.functions import body_of, has_body, type_proto
 from blockwright.frontend.onnx.model import (
     Loaded,
@@ -37,7 +39,8 @@ from blockwright.support import BlockwrightError, ImporterError
 
 
 class _NeedsBranches(Exception):
-    """A condition is known only when the model runs: bindings must not be in dataflow blocks."""
+    """Bindings must not be in dataflow blocks: a condition is known only when the model runs, or
+    ONNX Runtime computes a node."""
 
 
 class Importer:
@@ -47,9 +50,17 @@ class Importer:
         needed: inputs whose values have to be known, as found when the import fails with BW523.
     """
 
-    def __init__(self, loaded: Loaded, fixed: Mapping[str, Any], branches: bool = False) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        fixed: Mapping[str, Any],
+        branches: bool = False,
+        fallback: Fallback = "error",
+    ) -> None:
         self.loaded = loaded
         self.fixed = fixed
+        self.falls_back = fallback == "framework" and has_runtime()
+        self.fallbacks: dict[str, list[str]] = {}
         self.builder = GraphBuilder(dataflow=not branches)
         self.dimensions = Dimensions()
         self.sizes = Arithmetic(self.builder.analyzer)
@@ -231,10 +242,20 @@ class Importer:
             if result is not NotImplemented:
                 several = isinstance(result, (list, tuple))
                 return cast("Sequence[Value]", result) if several else [result]
+        if not has_body(schema):
+            return self._framework_call(call, domain)
         types = [self._type(value) for value in operands]
         body = body_of(schema, self.scope.opsets.get(domain, 1), node, types)
         assert body is not None
         return self._expand(body, node, operands, domain)
+
+    def _framework_call(self, call: Call, domain: str) -> Sequence[Value]:
+        """The results of a node that ONNX Runtime computes."""
+        if self.builder.dataflow:
+            raise _NeedsBranches  # the call may draw random numbers
+        label = f"{domain}.{call.op}".lstrip(".")
+        self.fallbacks.setdefault(label, []).append(call.name or "unnamed")
+        return framework_call(call, label, self.scope.opsets.get(domain, 1))
 
     def _expand(
         self, function: Any, node: Any, operands: list[Value], domain: str
@@ -306,6 +327,8 @@ class Importer:
             known = CONVERTERS.find(domain, node.op_type, version) or has_body(schema)
             if known or (not domain and node.op_type in ALWAYS):
                 continue
+            if self.falls_back and schema is not None:
+                continue  # ONNX Runtime says whether it runs the node
             label = f"{domain}.{node.op_type}".lstrip(".")
             missing.setdefault(f"{label} (version {version})", []).append(node.name or "unnamed")
         if missing:
@@ -314,7 +337,9 @@ class Importer:
                 f"{count} node{'s' * (count > 1)} with unsupported operators: "
                 + ", ".join(missing),
                 code="BW501",
-                help="replace these operators",
+                help="replace these operators"
+                if has_runtime()
+                else "pip install onnxruntime, which then runs them; or replace these operators",
                 notes=tuple(f"{name}: nodes {', '.join(at)}" for name, at in missing.items()),
             )
 
@@ -390,6 +415,9 @@ class Importer:
                 "positional": count,
                 "trees": list(range(count)),
             }
+        if self.fallbacks:
+            function = function.replace(pure=False)
+            attrs[FALLBACKS] = {n: tuple(nodes) for n, nodes in self.fallbacks.items()}
         return ir.IRModule({"main": function}, attrs)
 
 
@@ -412,12 +440,16 @@ def _defaults(schema: Any) -> dict[str, Any]:
     }
 
 
-def from_onnx(model: Any, fixed: Mapping[str, Any] | None = None) -> ir.IRModule:
+def from_onnx(
+    model: Any, fixed: Mapping[str, Any] | None = None, fallback: Fallback = "framework"
+) -> ir.IRModule:
     """Import an ONNX model.
 
     Args:
         model: a path, bytes or a `ModelProto`.
         fixed: values of inputs that become constants instead of parameters, by name.
+        fallback: "framework": ONNX Runtime runs operators that are not covered, if it is installed;
+            "error": they are an error.
 
     Raises:
         ImporterError: BW501 lists all uncovered operators; BW504–BW507 name an unsupported part;
@@ -427,6 +459,6 @@ def from_onnx(model: Any, fixed: Mapping[str, Any] | None = None) -> ir.IRModule
     """
     loaded = load(model)
     try:
-        return Importer(loaded, fixed or {}).run()
+        return Importer(loaded, fixed or {}, fallback=fallback).run()
     except _NeedsBranches:
-        return Importer(loaded, fixed or {}, branches=True).run()
+        return Importer(loaded, fixed or {}, branches=True, fallback=fallback).run()

@@ -12,21 +12,48 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from blockwright.frontend.torch.compositions import COMPOSITIONS
+from blockwright.frontend.torch.effects import kept_in_order, without_tokens
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.support import BlockwrightError, Diagnostic, ImporterError
 
 _ROUNDS = 8  # most rounds; a decomposition may contain operators that must be decomposed in turn
 
 
-def with_known_operators(program: Any, known: Container[str]) -> Any:
+Choice = Callable[[Any], bool]
+"""Whether something holds of a node of a program."""
+
+
+def no_node(node: Any) -> bool:
+    """The choice of no node at all."""
+    return False
+
+
+def with_known_operators(program: Any, known: Container[str], left: Choice = no_node) -> Any:
     """Decompose the operators outside of `known` where PyTorch can.
 
+    Arguments: `left` tells which nodes with other operators may remain. Those that draw random
+        numbers are left whole, so that they draw those of PyTorch, and all are if PyTorch fails to
+        decompose one.
     Raises:
-        ImporterError: BW501 lists the operators that remain, with their source lines; BW509 if a
-            decomposition has another result type than its operator.
+        ImporterError: BW501 lists the operators that remain, with their source lines; BW509 if
+            PyTorch fails, or a decomposition has another result type than its operator.
     """
-    result = decomposed(program, known)
-    missing = unknown_nodes(result, known)
+    try:
+        return _decomposed(program, known, left)
+    except ImporterError as error:
+        whole = all(left(n) for nodes in unknown_nodes(program, known).values() for n in nodes)
+        if error.code != "BW509" or not whole:
+            raise
+        return program
+
+
+def _decomposed(program: Any, known: Container[str], left: Choice) -> Any:
+    result = decomposed(program, known, lambda node: left(node) and is_random(node))
+    missing = {
+        op: rest
+        for op, nodes in unknown_nodes(result, known).items()
+        if (rest := [node for node in nodes if not left(node)])
+    }
     if missing:
         raise _uncovered(missing)
     if result is not program:
@@ -58,10 +85,21 @@ def _results(program: Any) -> list[Any]:
     return [values.get(name) for name in program.graph_signature.user_outputs]
 
 
-def decomposed(program: Any, known: Container[str]) -> Any:
-    """Decompose, in several rounds, every operator that is not `known` and that PyTorch can."""
+def is_random(node: Any) -> bool:
+    """Whether a node's operator draws random numbers."""
+    import torch
+
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def decomposed(program: Any, known: Container[str], whole: Choice = no_node) -> Any:
+    """Decompose, in several rounds, every operator that is not `known` and that PyTorch can.
+
+    Arguments: `whole` tells which nodes are not decomposed.
+    """
     for _ in range(_ROUNDS):
-        table = decompositions(unknown_nodes(program, known))
+        unknown = unknown_nodes(program, known)
+        table = decompositions(op for op, nodes in unknown.items() if not all(map(whole, nodes)))
         if not table:
             break
         program = rewritten(program, table)
@@ -77,9 +115,13 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
 
     dispatch: Any = _C  # below autograd, which would decompose a few operators unasked
     try:
-        with warnings.catch_warnings(), dispatch._AutoDispatchBelowAutograd():
+        with (
+            warnings.catch_warnings(),
+            dispatch._AutoDispatchBelowAutograd(),
+            kept_in_order(program),
+        ):
             warnings.simplefilter("ignore")  # PyTorch warns about its own calls
-            return program.run_decompositions(table)
+            return without_tokens(program.run_decompositions(table))
     except BlockwrightError:
         raise
     except Exception as error:

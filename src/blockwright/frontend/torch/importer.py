@@ -19,8 +19,17 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
+from blockwright.frontend.fallback import FALLBACKS, Fallback
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
-from blockwright.frontend.torch.decompose import with_known_operators
+from blockwright.frontend.torch.decompose import no_node, with_known_operators
+from blockwright.frontend.torch.framework_calls import (
+    as_pairs,
+    called_operator,
+    can_call,
+    framework_call,
+    is_complex,
+    touches_complex,
+)
 from blockwright.frontend.torch.guards import checked_guards, common_factors
 from blockwright.frontend.torch.input_updates import InputUpdates
 from blockwright.frontend.torch.memory_format import counted, memory_order
@@ -65,10 +74,16 @@ def to_numpy(tensor: Any, path: str) -> np.ndarray[Any, Any]:
 class Importer:
     """State of one import: symbols, graph builder, values of graph nodes so far."""
 
-    def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
+    def __init__(
+        self, program: Any, dynamic_shapes: Any = None, fallback: Fallback = "framework"
+    ) -> None:
         self.call = program.call_spec, program.module_call_graph
         self.exported = program
-        self.program = program = with_known_operators(functional(program), KNOWN)
+        self.falls_back = fallback == "framework"
+        self.program = program = with_known_operators(
+            functional(program), KNOWN, can_call if self.falls_back else no_node
+        )
+        self.uses_framework = any(map(self._is_left, program.graph.nodes))
         self.changes = updates(program)
         self.weights = weights(program)
         self.paths = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
@@ -80,13 +95,14 @@ class Importer:
         ranges = self.program.range_constraints
         self.symbols = SymbolTable(ranges, self.dynamic_names, factors)
         self.values: dict[str, Any] = {}
-        self.builder = GraphBuilder(self._bounds())
+        self.builder = GraphBuilder(self._bounds(), dataflow=not self.uses_framework)
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
         self.input_leaves: list[int | _Constant] = []
         self.state_params: dict[str, str] = {}
         self.updates = InputUpdates(self.builder)
         self.sizes = RunTimeSizes(self)
+        self.fallbacks: dict[str, list[str]] = {}
 
     def _bounds(self) -> dict[str, Any]:
         """Ranges of all symbols in input sizes; needed before the first parameter is created."""
@@ -176,7 +192,8 @@ class Importer:
             return param
         if node.name in self.weights:
             path = self.paths[node.name]
-            return constant(to_numpy(self.weights[node.name], path), path)
+            held = self.weights[node.name]
+            return constant(to_numpy(as_pairs(held) if self.falls_back else held, path), path)
         value = node.meta.get("val")
         if isinstance(value, (int, float, bool, str)) or value is None:
             self.input_leaves.append(_Constant(repr(value)))
@@ -234,7 +251,8 @@ class Importer:
         value: Any = self.program.graph_module
         for part in str(node.target).split("."):
             value = getattr(value, part)
-        return constant(to_numpy(value, str(node.target)), str(node.target))
+        held = as_pairs(value) if self.falls_back else value
+        return constant(to_numpy(held, str(node.target)), str(node.target))
 
     def _call(self, node: Any) -> Any:
         name = target_name(node.target)
@@ -243,6 +261,8 @@ class Importer:
         if name in IGNORED or name in ASSERTIONS:
             return None
         try:
+            if self._is_left(node):
+                return self._framework_call(node)
             args = [self.operand(a) for a in node.args]
             kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
             value = CONVERTERS[name](self, node, *args, **kwargs)
@@ -251,6 +271,17 @@ class Importer:
             raise ImporterError(
                 f"{name}: {error.message}", code=error.code, help=error.help, notes=(origin(node),)
             ) from error
+
+    def _is_left(self, node: Any) -> bool:
+        """Whether the framework computes a node."""
+        known = node.op != "call_function" or target_name(node.target) in KNOWN
+        return self.falls_back and (not known or touches_complex(node))
+
+    def _framework_call(self, node: Any) -> Any:
+        """The value of a node that the framework computes."""
+        if name := called_operator(node):
+            self.fallbacks.setdefault(name, []).append(origin(node))
+        return framework_call(self, node)
 
     def operand(self, value: Any) -> Any:
         """Convert an fx argument: graph nodes to their values, containers recursively."""
@@ -300,6 +331,9 @@ class Importer:
         if self.state:
             tensors = {name: self.weights[node] for node, name in self.state.items()}
             attrs[STATE] = {name: to_numpy(tensor, name) for name, tensor in tensors.items()}
+        if self.uses_framework:
+            function = function.replace(pure=False)
+            attrs[FALLBACKS] = {n: tuple(lines) for n, lines in self.fallbacks.items()}
         return ir.IRModule({"main": function, **self.updates.programs}, attrs)
 
     def _result(self, value: Any) -> Any:
@@ -311,6 +345,12 @@ class Importer:
                 f"an output of the model is {value!r}, not a tensor",
                 code="BW506",
                 help="return only tensors; constants are known without a call",
+            )
+        if is_complex(value.meta.get("val")):
+            raise ImporterError(
+                "an output of the model is a complex tensor",
+                code="BW504",
+                help="return torch.view_as_real(output)",
             )
         result = self.values[value.name]
         if isinstance(result, ir.Expr):
@@ -414,23 +454,29 @@ def _flat(value: Any) -> list[Any]:
     return [value]
 
 
-def from_exported_program(program: Any, dynamic_shapes: Any = None) -> ir.IRModule:
+def from_exported_program(
+    program: Any, dynamic_shapes: Any = None, fallback: Fallback = "framework"
+) -> ir.IRModule:
     """Import an exported program.
 
     Args:
         program: a `torch.export.ExportedProgram`.
         dynamic_shapes: the argument of the export; names of its dimensions appear in messages.
+        fallback: "framework": operators that the importer does not cover become calls of PyTorch;
+            "error": they are an error.
 
     Raises:
         ImporterError: BW501 lists all uncovered operators; BW503–BW506 name the unsupported part.
     """
-    return from_exported_programs({"main": (program, dynamic_shapes)})["main"]
+    return from_exported_programs({"main": (program, dynamic_shapes)}, fallback)["main"]
 
 
-def from_exported_programs(programs: Mapping[str, tuple[Any, Any]]) -> dict[str, ir.IRModule]:
+def from_exported_programs(
+    programs: Mapping[str, tuple[Any, Any]], fallback: Fallback = "framework"
+) -> dict[str, ir.IRModule]:
     """Import exported programs, each with its dynamic shapes, which share the buffers that one of
     them changes; see `from_exported_program`."""
-    importers = {name: Importer(*given) for name, given in programs.items()}
+    importers = {name: Importer(*given, fallback) for name, given in programs.items()}
     table = StateTable()
     for name, importer in importers.items():
         importer.add_state(table, name)

@@ -24,6 +24,11 @@ def target_name(target: Any) -> str:
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_")
 
 
+def is_overload(target: Any) -> bool:
+    """Whether the target of a node is an operator of PyTorch, or a registered one."""
+    return hasattr(target, "overloadpacket")
+
+
 def origin(node: Any) -> str:
     """Origin of a node in the model: its module path, file and source line."""
     stack: dict[str, tuple[Any, ...]] | None = node.meta.get("nn_module_stack")

@@ -56,7 +56,7 @@ class RunTimeSizes:
             return value
         imp, info = self._importer, value.info
         sizes = getattr(fake, "shape", ())
-        if not any(map(_depends, sizes)):
+        if not any(map(depends_on_data, sizes)):
             return value
         shape = tuple(imp.symbols.dim(size) for size in sizes)
         self.declare(v for dim in shape for v in ir.free_vars(dim))
@@ -69,7 +69,7 @@ class RunTimeSizes:
     def check(self, node: Any) -> None:
         """Check an assertion of the model about sizes known only at run time."""
         condition: Any = getattr(node.args[0], "meta", {}).get("val")
-        if not _depends(condition):
+        if not depends_on_data(condition):
             return  # implied by the ranges and guards of the inputs
         imp = self._importer
         holds = imp.symbols.condition(condition)
@@ -79,7 +79,7 @@ class RunTimeSizes:
         imp.require(holds, f"BW719: {said}\nhelp: pass data that the model accepts")
 
 
-def _depends(size: Any) -> bool:
+def depends_on_data(size: Any) -> bool:
     """Whether a size or condition has a symbol that no input binds."""
     expression = getattr(getattr(size, "node", None), "expr", None)
     symbols: Iterable[Any] = getattr(expression, "free_symbols", ())

@@ -10,7 +10,9 @@ import msgspec
 from blockwright.graph.interpreter.values import Shape, is_array, is_scalar, is_tuple
 from blockwright.interp.run import registered_packed
 from blockwright.runtime.arrays import as_numpy
+from blockwright.runtime.errors import FFI_ERRORS, translate
 from blockwright.runtime.ffi import loaded_function, tvm_ffi
+from blockwright.runtime.frameworks import bind, of_function
 from blockwright.support import InterpretError
 
 
@@ -20,12 +22,30 @@ class Foreign(msgspec.Struct, frozen=True):
     call: Callable[..., Any]
     takes_dlpack: bool
 
+    def run(self, *args: Any) -> Any:
+        """Call the function; errors with a coded message become this package's."""
+        try:
+            return self.call(*args)
+        except FFI_ERRORS as error:
+            translated = translate(error)
+            if translated is error:
+                raise
+            raise translated from error
+
 
 def find_foreign(name: str, packed: Mapping[str, Callable[..., Any]]) -> Foreign:
-    """The function of that name. Raises: InterpretError BW711 if there is none."""
+    """The function of that name.
+
+    Raises: InterpretError BW711 if there is none; ArtefactError BW808 for an operator of a
+        framework that is not installed, or has no such operator.
+    """
     given = packed.get(name) or registered_packed(name)
     if given is not None:
         return Foreign(given, False)
+    operator = of_function(name)
+    if operator is not None:
+        framework, symbol = operator
+        bind(framework, [symbol])
     loaded = loaded_function(name)
     if loaded is not None:
         return Foreign(loaded, True)
@@ -40,7 +60,7 @@ def called_foreign(function: Foreign, args: Sequence[Any], attrs: Mapping[str, A
     """Call a function with values; attributes are passed by name to Python, else by position."""
     if not function.takes_dlpack:
         return function.call(*args, **attrs)
-    return from_foreign(function.call(*map(to_foreign, args), *attrs.values()))
+    return from_foreign(function.run(*map(to_foreign, args), *attrs.values()))
 
 
 def to_foreign(value: Any) -> Any:
@@ -57,6 +77,6 @@ def to_foreign(value: Any) -> Any:
 
 
 def from_foreign(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, tvm_ffi().Array)):
         return tuple(map(from_foreign, cast("Sequence[Any]", value)))
     return as_numpy(value)

@@ -92,7 +92,7 @@ def run_library(
     """
     results = tuple(allocated(info, symbols) for info in call.out_info)
     if function.takes_dlpack:
-        function.call(*map(to_foreign, (*args, *results)), *attrs.values())
+        function.run(*map(to_foreign, (*args, *results)), *attrs.values())
     else:
         function.call(*map(_read_only, args), *results, *attrs.values())
     return results[0] if len(results) == 1 else results

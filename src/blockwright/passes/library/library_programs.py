@@ -3,7 +3,7 @@
 `R.call_dps_library("openblas.gemm", (x, w), …, alpha=1.0)` becomes
 `R.call_tir(cls.openblas_gemm, (x, w), …)`; the module gets that program, and the attribute
 "shared_libraries". Calls of names that no library has are left: they are packed functions, looked
-up at run time.
+up at run time. The operators of frameworks among them are listed in the attribute.
 
 Before::
 
@@ -15,8 +15,6 @@ Before::
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from blockwright import ir
@@ -26,6 +24,8 @@ from blockwright.passes.legalize import ProgramTable, symbol_attrs, with_scalar_
 from blockwright.passes.library.calls import LibraryCall
 from blockwright.passes.library.registry import LIBRARIES, Library
 from blockwright.passes.rewrite import call_tir, flat_function, graph_functions, tir_args
+from blockwright.runtime.frameworks import FRAMEWORKS, of_function
+from blockwright.runtime.shared_libraries import framework_library
 from blockwright.support import GraphError
 
 SHARED_LIBRARIES = "shared_libraries"
@@ -48,14 +48,27 @@ def library_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             bindings.append(binding)
         if any(a is not b for a, b in zip(bindings, function.bindings, strict=True)):
             table.functions[name] = flat_function(function, bindings)
-    if not used:
-        return module
-    shared: list[dict[str, Any]] = [
-        msgspec.to_builtins(msgspec.structs.replace(LIBRARIES[name].shared, symbols=tuple(symbols)))
+    shared = [
+        msgspec.structs.replace(LIBRARIES[name].shared, symbols=tuple(symbols))
         for name, symbols in used.items()
     ]
-    attrs = {**module.attrs, SHARED_LIBRARIES: shared}
+    shared += [framework_library(FRAMEWORKS[n], s) for n, s in framework_symbols(module).items()]
+    if not shared:
+        return module
+    attrs = {**module.attrs, SHARED_LIBRARIES: [msgspec.to_builtins(each) for each in shared]}
     return module.replace(functions=table.functions, attrs=attrs)
+
+
+def framework_symbols(module: ir.IRModule) -> dict[str, list[str]]:
+    """Framework → the operators of it that graph functions call, in order."""
+    result: dict[str, list[str]] = {}
+    for _, function in graph_functions(module):
+        for callee in ir.collect(function, ir.ExternFunc):
+            found = None if callee.function else of_function(callee.name)
+            if found is not None:
+                symbols = result.setdefault(found[0].name, [])
+                symbols += [found[1]] if found[1] not in symbols else []
+    return result
 
 
 def library_function(value: ir.GraphExpr) -> tuple[Library, str] | None:
