@@ -17,6 +17,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+CONTRIB = "com.microsoft"
 Array = np.ndarray[Any, Any]
 needs_runtime = pytest.mark.skipif(
     not framework_calls.has_runtime(), reason="needs pip install onnxruntime"
@@ -31,38 +32,32 @@ def model(
     nodes: list[Any], inputs: list[Any], outputs: list[Any], constants: dict[str, Array]
 ) -> Any:
     tensors = [numpy_helper.from_array(v, n) for n, v in constants.items()]
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(CONTRIB, 1)]
     graph = helper.make_graph(nodes, "graph", inputs, outputs, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
-def boxes() -> Any:
-    """Boxes that are chosen by their scores: how many depends on these."""
+def activated() -> Any:
+    """Nodes of another domain, whose results have symbolic sizes of the inputs."""
     nodes = [
-        helper.make_node("Mul", ["boxes", "two"], ["doubled"]),
-        helper.make_node(
-            "NonMaxSuppression", ["doubled", "scores", "most", "overlap"], ["chosen"], name="nms"
-        ),
-        helper.make_node("Add", ["chosen", "one"], ["y"]),
+        helper.make_node("Mul", ["x", "two"], ["a"]),
+        helper.make_node("BiasGelu", ["a", "bias"], ["b"], name="first", domain=CONTRIB),
+        helper.make_node("BiasGelu", ["b", "bias"], ["c"], name="second", domain=CONTRIB),
+        helper.make_node("Exp", ["c"], ["y"]),
     ]
-    constants = {
-        "two": np.array(2, "float32"),
-        "most": np.array([3]),
-        "overlap": np.array([0.5], "float32"),
-        "one": np.array(1),
-    }
-    inputs = [value("boxes", [1, "n", 4]), value("scores", [1, 1, "n"])]
-    return model(nodes, inputs, [value("y", ["m", 3], INT64)], constants)
+    constants = {"two": np.array(2, "float32"), "bias": np.linspace(-1, 1, 5, dtype="float32")}
+    return model(nodes, [value("x", ["n", 3, 5])], [value("y", None)], constants)
 
 
-def unpooled() -> Any:
-    """A node whose result has the size of an input that is symbolic."""
+def distinct() -> Any:
+    """A node that decides the size of its results."""
     nodes = [
-        helper.make_node("Relu", ["x"], ["a"]),
-        helper.make_node("GridSample", ["a", "grid"], ["b"], name="sampled"),
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Unique", ["a"], ["b", "places", "counts"], name="values", domain=CONTRIB),
         helper.make_node("Exp", ["b"], ["y"]),
     ]
-    inputs = [value("x", ["n", 2, 4, 5]), value("grid", ["n", 3, 3, 2])]
-    return model(nodes, inputs, [value("y", None)], {})
+    outputs = [value("y", ["m"]), value("counts", ["m"], INT64)]
+    return model(nodes, [value("x", ["n"])], outputs, {})
 
 
 def answers(proto: Any, *inputs: Array) -> list[Array]:
@@ -84,43 +79,44 @@ def compiled(proto: Any, name: str) -> Any:
 
 @needs_runtime
 def test_sizes_that_follow_from_those_of_inputs(tmp_path: Path) -> None:
-    proto, rng = unpooled(), np.random.default_rng(0)
-    exe = compiled(proto, "GridSample")
-    assert [(o.name, o.places) for o in exe.fallbacks] == [("GridSample", ("sampled",))]
+    proto, rng = activated(), np.random.default_rng(0)
+    exe = compiled(proto, "BiasGelu")
+    found = [(operator.name, operator.places) for operator in exe.fallbacks]
+    assert found == [("com.microsoft.BiasGelu", ("first", "second"))]
     exe.save(tmp_path / "model.bwx")
     (needed,) = exe.metadata.extra["libraries"]
-    assert (needed["name"], needed["symbols"]) == ("onnxruntime", ("GridSample",))
+    assert (needed["name"], needed["symbols"]) == ("onnxruntime", ("com.microsoft.BiasGelu",))
+    x = rng.standard_normal((1, 3, 5)).astype("float32")
     for run in (exe, bw.load(tmp_path / "model.bwx")):
-        for n in (1, 3):
-            x = rng.standard_normal((n, 2, 4, 5)).astype("float32")
-            grid = rng.uniform(-1, 1, (n, 3, 3, 2)).astype("float32")
-            np.testing.assert_allclose(run(x, grid)[0], answers(proto, x, grid)[0], rtol=1e-5)
-    found = bw.interpret(exe.stages["graph"], x, grid)
-    np.testing.assert_allclose(found, answers(proto, x, grid)[0], rtol=1e-5)
+        for n in (3, 1):
+            x = rng.standard_normal((n, 3, 5)).astype("float32")
+            np.testing.assert_allclose(run(x)[0], answers(proto, x)[0], rtol=1e-5)
+    found = bw.interpret(exe.stages["graph"], x)
+    np.testing.assert_allclose(found, answers(proto, x)[0], rtol=1e-5)
 
 
 @needs_runtime
 def test_sizes_that_the_node_decides() -> None:
-    proto, rng = boxes(), np.random.default_rng(1)
-    exe = compiled(proto, "NonMaxSuppression")
-    for n in (1, 6):
-        corners = np.sort(rng.uniform(0, 9, (1, n, 4)).astype("float32"))
-        scores = rng.random((1, 1, n), np.float32)
-        (expected,) = answers(proto, corners, scores)
-        np.testing.assert_array_equal(exe(corners, scores)[0], expected)
-        found = bw.interpret(exe.stages["graph"], corners, scores)
-        np.testing.assert_array_equal(found, expected)
+    proto = distinct()
+    exe = compiled(proto, "Unique")
+    for values in ([1, 2, 1, 3], [5, 5], [4]):
+        x = np.array(values, "float32")
+        interpreted = bw.interpret(exe.stages["graph"], x)
+        for found in (exe(x), interpreted):
+            for ours, theirs in zip(found, answers(proto, x), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
 @needs_runtime
 def test_what_the_runtime_does_not_run_is_refused() -> None:
-    nodes = [helper.make_node("StringNormalizer", ["x"], ["y"], name="first")]
-    proto = model(nodes, [value("x", [2])], [value("y", None)], {})
-    with pytest.raises(bw.ImporterError, match="StringNormalizer first: ") as caught:
-        bw.compile(proto)
-    assert caught.value.code == "BW501"
-    with pytest.raises(bw.ImporterError, match="1 node with unsupported operators") as caught:
-        bw.compile(boxes(), options={"fallback": "error"})
+    for operator, why in (("StringNormalizer", "does not run it"), ("Unheard", "does not run it")):
+        nodes = [helper.make_node(operator, ["x"], ["y"], name="first")]
+        proto = model(nodes, [value("x", [2])], [value("y", None)], {})
+        with pytest.raises(bw.ImporterError, match=f"{operator} first: .*{why}") as caught:
+            bw.compile(proto)
+        assert caught.value.code == "BW501"
+    with pytest.raises(bw.ImporterError, match="2 nodes with unsupported operators") as caught:
+        bw.compile(activated(), options={"fallback": "error"})
     assert caught.value.code == "BW501"
 
 
@@ -128,7 +124,7 @@ def test_without_the_runtime_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(onnx_importer, "has_runtime", lambda: False)
-    with pytest.raises(bw.ImporterError, match="nodes nms") as caught:
-        bw.compile(boxes())
+    with pytest.raises(bw.ImporterError, match="nodes first, second") as caught:
+        bw.compile(activated())
     assert caught.value.code == "BW501"
     assert "pip install onnxruntime" in (caught.value.help or "")

@@ -269,5 +269,5 @@ def test_stored_tensors_of_other_types_are_named(values: torch.Tensor) -> None:
     model = Stored(values)
     model.forward = lambda x: (x, model.stored)
     with pytest.raises(bw.ImporterError, match=r"BW504.*'stored'.*element type") as caught:
-        bw.compile(model, (torch.randn(3, 5),))
+        bw.compile(model, (torch.randn(3, 5),), options={"fallback": "error"})
     assert caught.value.help

@@ -1,13 +1,14 @@
 """Nodes that ONNX Runtime computes within the compiled model.
 
-    selected = NonMaxSuppression(boxes, scores, …)
+    y = com.microsoft.BiasGelu(x, bias)
 
-becomes a call of `onnxruntime.NonMaxSuppression` with a model of this one node. The types and sizes
-of its results are those that ONNX infers; what it does not know is known when the node has run.
+becomes a call of `onnxruntime.com.microsoft.BiasGelu` with a model of this one node. The types and
+sizes of its results are those that ONNX Runtime infers; other sizes are known when it has run.
 """
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.fallback import framework_results
 from blockwright.frontend.onnx.call import Call, Value
-from blockwright.frontend.onnx.model import element_type, onnx_package, type_number
+from blockwright.frontend.onnx.model import onnx_package, type_number
 from blockwright.frontend.onnx.sizes import array_of
 from blockwright.graph import symbol_ranges
 from blockwright.runtime.frameworks.call import OperatorCall
@@ -24,9 +25,10 @@ from blockwright.runtime.frameworks.onnx_operators import model_text, session
 from blockwright.support import ImporterError
 
 _SMALL = 64
-"""Elements up to which a known operand is part of the node's model: ONNX infers sizes from it."""
+"""Elements up to which a known operand is part of the node's model: sizes follow from it."""
 
 _I64 = ir.dtype_of("int64")
+_TYPE = re.compile(r"tensor\((float|double|float16|bool|u?int(?:8|16|32|64))\)")
 
 
 def has_runtime() -> bool:
@@ -41,17 +43,16 @@ def framework_call(call: Call, label: str, opset: int) -> list[Value]:
     """The results of a node.
 
     Arguments: `label` is the operator's name with its domain.
-    Raises: ImporterError BW501 if ONNX Runtime does not support the node, or it has results that
-        are not tensors of known type and rank.
+    Raises: ImporterError BW501 if ONNX Runtime does not support the node, or it takes or gives
+        something else than tensors of the usual types.
     """
     node = _OneNode(call)
-    model = node.model(opset)
-    infos = [node.result(value) for value in model.graph.output]
-    text = model_text(model.SerializeToString())
+    text = model_text(node.model(opset).SerializeToString())
     try:
-        session(text)
+        outputs = session(text).get_outputs()
     except Exception as error:
         raise _unsupported(f"ONNX Runtime does not run it: {error}") from error
+    infos = [node.result(value) for value in outputs]
     late = tuple(node.is_late(info) for info in infos)
     stated = OperatorCall(
         len(node.operands), named={"model": text}, late=late if any(late) else None
@@ -80,7 +81,7 @@ class _OneNode:
         self._new: set[ir.Var] = set()
 
     def model(self, opset: int) -> Any:
-        """The model, whose results have the types that ONNX infers."""
+        """The model; small operands that are known are part of it."""
         onnx, call = onnx_package(), self.call
         helper = onnx.helper
         names = [f"input{k}" if call.has(k) else "" for k in range(len(call.operands))]
@@ -102,11 +103,7 @@ class _OneNode:
         graph = helper.make_graph([node], "node", inputs, empty, constants)
         domains = {"": self._opset(call, opset), call.domain: opset}
         imports = [helper.make_opsetid(d, v) for d, v in domains.items()]
-        made = helper.make_model(graph, opset_imports=imports, ir_version=10)
-        try:
-            return onnx.shape_inference.infer_shapes(made, strict_mode=True, data_prop=True)
-        except Exception as error:
-            raise _unsupported(f"ONNX infers no type: {error}") from error
+        return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
     @staticmethod
     def _opset(call: Call, opset: int) -> int:
@@ -135,23 +132,18 @@ class _OneNode:
         return name
 
     def result(self, value: Any) -> ir.TensorInfo:
-        """The annotation of a result; sizes that ONNX does not infer are new symbols."""
-        kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
-        if kind != "tensor_type" or not tensor.elem_type or not tensor.HasField("shape"):
-            raise _unsupported("ONNX does not infer the type and rank of a tensor for its result")
-        try:
-            dtype = element_type(tensor.elem_type, "its result")
-        except ImporterError as error:
-            raise _unsupported(error.message) from error
-        if np.dtype(dtype.numpy()).isbuiltin != 1:
-            raise _unsupported(f"it gives {dtype}, which ONNX Runtime does not exchange")
-        shape = tuple(self._size(dim) for dim in tensor.shape.dim)
+        """The annotation of a result; sizes that ONNX Runtime does not infer are new symbols."""
+        name = _TYPE.fullmatch(str(value.type))
+        if name is None:
+            raise _unsupported(f"its result is of the type {value.type or 'that is unknown'}")
+        dtype = ir.dtype_of({"float": "float32", "double": "float64"}.get(name[1], name[1]))
+        shape = tuple(map(self._size, value.shape))
         return ir.TensorInfo(shape, dtype, len(shape))
 
-    def _size(self, dim: Any) -> ir.Expr:
-        if dim.HasField("dim_value"):
-            return ir.const(dim.dim_value, _I64)
-        known = self._dims.get(dim.dim_param)
+    def _size(self, dim: int | str | None) -> ir.Expr:
+        if isinstance(dim, int):
+            return ir.const(dim, _I64)
+        known = None if dim is None else self._dims.get(dim)
         if known is not None:
             return known
         label = f"{self.call.op.lower()}_size"
@@ -159,8 +151,8 @@ class _OneNode:
         self._new.add(symbol)
         builder = self.call.imp.builder
         builder.analyzer.bind(symbol, symbol_ranges(builder.attrs, [symbol])[symbol])
-        if dim.dim_param:
-            self._dims[dim.dim_param] = symbol
+        if dim is not None:
+            self._dims[dim] = symbol
         return symbol
 
     def is_late(self, info: ir.TensorInfo) -> bool:

@@ -327,7 +327,7 @@ class Importer:
             known = CONVERTERS.find(domain, node.op_type, version) or has_body(schema)
             if known or (not domain and node.op_type in ALWAYS):
                 continue
-            if self.falls_back and schema is not None:
+            if self.falls_back:
                 continue  # ONNX Runtime says whether it runs the node
             label = f"{domain}.{node.op_type}".lstrip(".")
             missing.setdefault(f"{label} (version {version})", []).append(node.name or "unnamed")
