@@ -74,6 +74,18 @@ def _(x: Any, fault: str) -> Any:
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("bw_fallback::positive", mutates_args=())
+def positive(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """The positive elements, a result of known size, and a number."""
+    return x[x > 0], x * 2, int((x > 1).sum())
+
+
+@positive.register_fake
+def _(x: Any) -> Any:
+    size, number = (torch.library.get_ctx().new_dynamic_size(min=0, max=50) for _ in range(2))
+    return x.new_empty(size), torch.empty_like(x), number
+
+
 VIEWS = torch.library.Library("bw_fallback_views", "DEF")
 VIEWS.define("turned(Tensor(a) x) -> Tensor(a)")
 VIEWS.impl("turned", lambda x: x.t(), "CompositeExplicitAutograd")
@@ -304,6 +316,38 @@ def test_sizes_that_the_operator_decides() -> None:
         x = torch.tensor(values)
         agree(exe(x), function(x))
         agree(bw.interpret(exe.stages["graph"], x.numpy()), function(x))
+
+
+class Counting(nn.Module):
+    """Changes its input and a buffer by an operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        OPS.increase(x, 1.0)
+        OPS.increase(self.total, 2.0)
+        return x + self.total
+
+
+def test_inputs_and_state_that_an_operator_changes() -> None:
+    exe = compiled(Counting(), torch.ones(3), names=["bw_fallback.increase"])
+    model, ours, theirs = Counting(), torch.ones(3), torch.ones(3)
+    for _ in range(3):
+        torch.testing.assert_close(exe(ours), model(theirs))
+        torch.testing.assert_close(ours, theirs)
+    assert exe.state["total"].tolist() == [6, 6, 6]
+
+
+def test_results_of_known_and_unknown_sizes_and_numbers() -> None:
+    def function(x: torch.Tensor) -> Any:
+        chosen, doubled, number = OPS.positive(x)
+        return chosen + 1, doubled.sum(), torch.zeros(number) + x[0]
+
+    exe = compiled(function, torch.randn(9), names=["bw_fallback.positive"])
+    for x in (torch.randn(9), -torch.ones(9), 2 * torch.ones(9)):
+        agree(exe(x), function(x))
 
 
 # --------------------------------------------------------------------------------------- what fails
