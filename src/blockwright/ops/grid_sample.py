@@ -7,8 +7,8 @@ counts as 0.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.ops.common import (
     I64,
+    ONE,
     ZERO,
     accumulator,
     finish_rounded,
@@ -35,6 +36,7 @@ from blockwright.script.compute import Program, Tensor
 METHODS = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")
 _TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
+_MOST_WRITTEN_OUT = 16  # terms of a sum that is one expression
 _A = -0.75  # of the cubic kernel
 
 
@@ -95,10 +97,10 @@ def checked_element(x: Tensor, lead: Sequence[ir.Expr], index: Sequence[ir.Expr]
     inside = ir.all_of([ir.compare(ir.GE, i, ZERO) for i in index])
     dims = x.shape[len(lead) :]
     where = [
-        ir.call("checked_index", ir.maximum(i, ZERO), dim)
+        ir.call("checked_index", ir.minimum(ir.maximum(i, ZERO), ir.sub(dim, ONE)), dim)
         for i, dim in zip(index, dims, strict=True)
     ]
-    return ir.if_then_else(inside, widen(x[(*lead, *where)]), ir.const(0.0, accumulator(x.dtype)))
+    return ir.select(inside, widen(x[(*lead, *where)]), ir.const(0.0, accumulator(x.dtype)))
 
 
 def index_inside(at: ir.Expr, size: ir.Expr) -> ir.Expr:
@@ -138,17 +140,17 @@ class _Taps:
         self.count = _TAPS[self.method]
         dtype = accumulator(grid.dtype)
 
-        def coordinate(*i: Any) -> ir.Expr:
-            *place, axis = i
+        def coordinate(axis: ir.Expr, *place: Any) -> ir.Expr:
             found = widen(grid[(*place, ir.sub(ir.const(self.axes - 1, I64), axis))])
             at = _unnormalized(found, self._size(axis), attrs["align_corners"])
             if self.method == "bicubic":  # there, the elements around the place are moved inside
                 return at
             return self._inside(at, axis)
 
-        shape = (*self.places, ir.const(self.axes, I64))
+        # Places come last, so that those next to each other are in one vector.
+        shape = (ir.const(self.axes, I64), *self.places)
         self.at = program.compute("at", shape, coordinate, dtype)
-        taps = (*shape, ir.const(self.count, I64))
+        taps = (shape[0], ir.const(self.count, I64), *self.places)
         self.index = program.compute("index", taps, self._index, I64)
         self.weight: Tensor | None = None
         if self.count > 1:
@@ -161,9 +163,8 @@ class _Taps:
         padding, aligned = self.attrs["padding_mode"], self.attrs["align_corners"]
         return _moved_inside(at, self._size(axis), padding, aligned)
 
-    def _index(self, *i: Any) -> ir.Expr:
-        *place, axis, tap = i
-        at = self.at[(*place, axis)]
+    def _index(self, axis: ir.Expr, tap: ir.Expr, *place: Any) -> ir.Expr:
+        at = self.at[(axis, *place)]
         if self.method == "nearest":
             return index_inside(ir.call("nearbyint", at), self._size(axis))
         first = ir.const(1 if self.method == "bicubic" else 0, I64)
@@ -172,9 +173,8 @@ class _Taps:
             element = ir.call("nearbyint", self._inside(element, axis))
         return index_inside(element, self._size(axis))
 
-    def _weight(self, *i: Any) -> ir.Expr:
-        *place, axis, tap = i
-        at = self.at[(*place, axis)]
+    def _weight(self, axis: ir.Expr, tap: ir.Expr, *place: Any) -> ir.Expr:
+        at = self.at[(axis, *place)]
         part = at - ir.call("floor", at)
         if self.method == "bicubic":
             return _choose([_cubic(part, k) for k in range(4)], tap)
@@ -182,7 +182,7 @@ class _Taps:
 
     def term(self, x: Tensor, lead: Sequence[ir.Expr], place: Any, taps: Sequence[Any]) -> ir.Expr:
         """The contribution of one element."""
-        each = [(*place, ir.const(k, I64), tap) for k, tap in enumerate(taps)]
+        each = [(ir.const(k, I64), tap, *place) for k, tap in enumerate(taps)]
         term = checked_element(x, lead, [self.index[e] for e in each])
         if self.weight is not None:
             for e in each:
@@ -201,10 +201,16 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     def term(*i: Any) -> ir.Expr:
         return taps.term(x, i[:2], (i[0], *i[2:rank]), i[rank:])
 
-    if taps.count == 1:
-        zeros = [ZERO] * axes
-        out = program.compute("out", shape, lambda *i: term(*i, *zeros), dtype)
-        return program.finish([out])
+    if taps.count**axes <= _MOST_WRITTEN_OUT:
+        every = [
+            [ir.const(k, I64) for k in corner] for corner in product(range(taps.count), repeat=axes)
+        ]
+
+        def total_of(*i: Any) -> ir.Expr:
+            first, *rest = (term(*i, *corner) for corner in every)
+            return sum(rest, first)
+
+        return program.finish([program.compute("out", shape, total_of, dtype)])
     over = [ir.const(taps.count, I64)] * axes
     total = fold(program, "total", shape, over, term, "sum", accumulator(dtype))
     return finish_rounded(program, total, dtype)
@@ -261,7 +267,7 @@ def _sampled(
             taps = [(low + k, _keys(at - low - k)) for k in (-1, 0, 1, 2)]
             every.append([(np.rint(inside(index, size)), weight) for index, weight in taps])
     total = np.zeros((batch, x.shape[1], *grid.shape[1:-1]))
-    for corner in itertools.product(*every):
+    for corner in product(*every):
         valid = np.ones(grid.shape[:-1], bool)
         where: list[Array] = []
         for (index, _), size in zip(corner, sizes, strict=True):
