@@ -16,6 +16,7 @@ import torch
 import blockwright as bw
 from blockwright.frontend.torch import (
     convert_arithmetic,
+    convert_gradients,
     convert_images,
     convert_layers,
     convert_run_time_sizes,
@@ -29,6 +30,7 @@ from blockwright.ops.table import OPERATORS
 FAMILIES = (
     converters.TABLE,
     convert_arithmetic.TABLE,
+    convert_gradients.TABLE,
     convert_images.TABLE,
     convert_layers.TABLE,
     convert_run_time_sizes.TABLE,

@@ -168,6 +168,51 @@ def _embedding_bag(
     return result, empty, sizes.to(indices.dtype), empty
 
 
+# -------------------------------------------------------------------------------------- gradients
+@_composes(
+    "aten.max_pool2d_with_indices_backward.default", "aten.max_pool3d_with_indices_backward.default"
+)
+def _max_pool_backward(
+    grad: Any,
+    x: Any,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Any,
+) -> Any:
+    """Each element of the gradient is added at the place of its window's maximum."""
+    first = -len(kernel_size)
+    flat = x.new_zeros(x.shape).flatten(first)
+    return flat.scatter_add(-1, indices.flatten(first), grad.flatten(first)).reshape(x.shape)
+
+
+def _adaptive_avg_pool_backward(grad: Any, x: Any, rank: int) -> Any:
+    """Each element of the gradient, divided by the size of its window, is added to the window."""
+    import torch
+
+    for axis in range(-rank, 0):
+        steps, extent, rest = grad.shape[axis], x.shape[axis], [1] * (-axis - 1)
+        step = torch.arange(steps, device=x.device).unsqueeze(1)
+        begin, end = step * extent // steps, ((step + 1) * extent + steps - 1) // steps
+        place = torch.arange(extent, device=x.device)
+        inside = ((place >= begin) & (place < end)).reshape(steps, extent, *rest)
+        size = (end - begin).to(grad.dtype).reshape(steps, 1, *rest)
+        grad = torch.where(inside, grad.unsqueeze(axis) / size, 0).sum(axis - 1)
+    return grad
+
+
+@_composes("aten._adaptive_avg_pool2d_backward.default")
+def _adaptive_avg_pool2d_backward(grad: Any, x: Any) -> Any:
+    return _adaptive_avg_pool_backward(grad, x, 2)
+
+
+@_composes("aten._adaptive_avg_pool3d_backward.default")
+def _adaptive_avg_pool3d_backward(grad: Any, x: Any) -> Any:
+    return _adaptive_avg_pool_backward(grad, x, 3)
+
+
 # ------------------------------------------------------------------------------------- statistics
 @_composes("aten.nanmedian.dim")
 def _nanmedian_along(x: Any, dim: int, keepdim: bool = False) -> Any:

@@ -67,11 +67,11 @@ def _div_mode(imp: Importer, node: Any, a: Any, b: Any, *, rounding_mode: str | 
     elif rounding_mode == "floor":
         out = apply(imp, "floor_divide", a, b)
     else:
-        out = _truncated(imp, a, b)
+        out = truncated(imp, a, b)
     return cast_to(imp, out, result_type(node))
 
 
-def _truncated(imp: Importer, a: Any, b: Any) -> Any:
+def truncated(imp: Importer, a: Any, b: Any) -> Any:
     """The quotient truncated toward zero; for integers, computed from floor division.
 
     In half precision PyTorch rounds the quotient first, unless the divisor is a single number.
@@ -90,7 +90,7 @@ def _truncated(imp: Importer, a: Any, b: Any) -> Any:
 def _quotient(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     """The quotient, truncated for integers."""
     is_float = common_type((a, b)).is_float
-    return apply(imp, "divide", a, b) if is_float else _truncated(imp, a, b)
+    return apply(imp, "divide", a, b) if is_float else truncated(imp, a, b)
 
 
 @TABLE.overload("aten.signbit.default", "prims.signbit.default")

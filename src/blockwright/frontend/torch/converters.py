@@ -2,9 +2,7 @@
 
 Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars. An
 operator row lists its overloads (`OpRow.torch`); most of these are converted from their schema by
-`calls`. Converters that a row cannot describe are here and in `convert_arithmetic`,
-`convert_images`, `convert_layers`, `convert_selection`, `convert_shapes`, `convert_sizes` and
-`convert_thresholds`.
+`calls`. Converters that a row cannot describe are here and in the modules `convert_*`.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.torch import (
     convert_arithmetic,
+    convert_gradients,
     convert_images,
     convert_layers,
     convert_run_time_sizes,
@@ -336,6 +335,7 @@ def _all_converters() -> dict[str, Converter]:
     families = (
         TABLE,
         convert_arithmetic.TABLE,
+        convert_gradients.TABLE,
         convert_images.TABLE,
         convert_layers.TABLE,
         convert_run_time_sizes.TABLE,

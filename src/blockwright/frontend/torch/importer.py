@@ -368,6 +368,8 @@ class Importer:
 
         numbers = iter(range(len(results)))
         leaves = [next(numbers) if r is not None else None for r in results]
+        if self.exported.graph_signature.backward_signature is not None:
+            return _as_json(tuple(leaves))  # of a joint graph: the loss, then the gradients
         spec = self.program.call_spec.out_spec
         try:
             tree = pytree.tree_unflatten(leaves, spec)
