@@ -495,7 +495,7 @@ def test_branches() -> None:
 # ------------------------------------------------------------------------------ operators, builders
 @pytest.mark.parametrize(
     "call",
-    ["R.add(x, x, x)", "R.matmul(x)", "R.add(x, x, foo=1)", "R.sum(x, axes='a')", "R.sum(x, 0)",
+    ["R.add(x, x, x)", "R.matmul(x)", "R.add(x, x, foo=1)", "R.sum(x, axes='a')", "R.relu(x, 0)",
      "R.astype(x)", "R.split(x, indices_or_sections=2)[0][0]",
      "R.zeros(R.shape([-4]), dtype='float32')",
      "R.zeros(R.shape([2**62, 4]), dtype='float32')"],

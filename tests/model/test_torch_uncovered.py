@@ -185,7 +185,6 @@ class Changes(nn.Module):
         ("attribute", "BW512", "self.plain.add_(x.sum(0))", "register_buffer"),
         ("norm", "BW507", "self.norm(x)", "track_running_stats=True"),
         ("mode", "BW507", "training=True", "training=self.training"),
-        ("type", "BW504", "self.seen.to(", "convert to a real type"),
     ],
 )
 def test_refusals_name_the_line_of_the_model(what: str, code: str, line: str, help: str) -> None:
@@ -195,6 +194,13 @@ def test_refusals_name_the_line_of_the_model(what: str, code: str, line: str, he
     assert f"{Path(__file__).name}:" in str(found.value)
     assert line in str(found.value)
     assert help in (found.value.help or "")
+
+
+def test_complex_results_of_a_model_are_refused() -> None:
+    with pytest.raises(bw.ImporterError) as found:
+        bw.compile(Changes("type"), (torch.randn(3, 4),))
+    assert found.value.code == "BW504"
+    assert "view_as_real" in (found.value.help or "")
 
 
 def test_an_input_of_a_type_that_there_is_not_is_named() -> None:

@@ -299,11 +299,6 @@ def main(x: R.Tensor(("n",), "int64")):
 def main(x: R.Tensor((2,), "float32")):
     return R.zeros(R.tensor_to_shape(x), dtype="float32")
 """,
-    "BW401 with an axis": """
-@R.function
-def main(x: R.Tensor((2, 3), "float32")):
-    return R.unique(x, axis=0)
-""",
 }
 
 
