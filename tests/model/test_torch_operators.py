@@ -19,6 +19,7 @@ from blockwright.frontend.torch import (
     convert_gradients,
     convert_images,
     convert_layers,
+    convert_random,
     convert_run_time_sizes,
     convert_shapes,
     convert_sizes,
@@ -33,6 +34,7 @@ FAMILIES = (
     convert_gradients.TABLE,
     convert_images.TABLE,
     convert_layers.TABLE,
+    convert_random.TABLE,
     convert_run_time_sizes.TABLE,
     convert_shapes.TABLE,
     convert_sizes.TABLE,
@@ -47,8 +49,10 @@ def batches(items: Sequence[Any]) -> list[list[Any]]:
 
 
 def overload(name: str) -> Any:
+    """The overload of that name; of some operators there are only some in place."""
     _, operator, which = name.split(".")
-    return getattr(getattr(torch.ops.aten, operator), which)
+    found = getattr(getattr(torch.ops.aten, operator), which, None)
+    return getattr(getattr(torch.ops.aten, f"{operator}_"), which) if found is None else found
 
 
 class Calls(torch.nn.Module):

@@ -174,7 +174,7 @@ class Changes(nn.Module):
         elif self.what == "norm":
             return self.norm(x)
         elif self.what == "mode":
-            return nn.functional.dropout(x, 0.5, training=True)
+            return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
         return x + self.seen.to(torch.complex64 if self.what == "type" else x.dtype)
 
 
@@ -184,7 +184,7 @@ class Changes(nn.Module):
         ("parameter", "BW512", "self.weight[:2].add_(", "register_buffer"),
         ("attribute", "BW512", "self.plain.add_(x.sum(0))", "register_buffer"),
         ("norm", "BW507", "self.norm(x)", "track_running_stats=True"),
-        ("mode", "BW507", "training=True", "training=self.training"),
+        ("mode", "BW507", "dropout_p=0.5", "training=self.training"),
     ],
 )
 def test_refusals_name_the_line_of_the_model(what: str, code: str, line: str, help: str) -> None:

@@ -34,6 +34,7 @@ _FAMILIES = (
     "normalize",
     "pad",
     "pool",
+    "random_bits",
     "reduce",
     "roi_align",
     "scatter",

@@ -90,6 +90,14 @@ class Executable(Uncopied):
         """Set the state to its initial values. Raises: StateError (BW850) while a call uses it."""
         self.state.reset()
 
+    def seed(self, seed: int) -> None:
+        """Begin the random numbers of a seed, an integer of 64 bits; new executables have seed 0.
+
+        Raises: StateError: BW851 if the model has no random operators, BW850 while a call uses the
+        state.
+        """
+        self.state.seed(seed)
+
     def copy(self) -> Self:
         """An executable with the same code and weights, and a state of its own.
 

@@ -36,6 +36,9 @@ from blockwright.runtime.results import describe
 from blockwright.support import StateError
 from blockwright.support.uncopied import Uncopied
 
+RANDOM = "$random"
+"""The variable of random operators: (seed, position) of their generator, two int64."""
+
 _NONE: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 
@@ -129,6 +132,25 @@ class State(Uncopied, Mapping[str, Any]):
     def reset(self) -> None:
         """Set all variables to their initial values. Raises: StateError (BW850)."""
         self._restore(self._initial)
+
+    def seed(self, seed: int) -> None:
+        """Begin the random numbers of a seed. Raises: StateError: BW851 if the model has no random
+        operators or the seed does not fit int64, BW850 while a call uses the state."""
+        if RANDOM not in self._memory:
+            raise StateError(
+                "the model has no random operators",
+                code="BW851",
+                help="seed only models that draw random numbers: those with state['$random']",
+            )
+        if not -(2**63) <= seed < 2**63:
+            raise StateError(
+                f"the seed {seed} does not fit int64", code="BW851", help="pass 64 bits at most"
+            )
+        self.acquire()
+        try:
+            self._memory[RANDOM][:] = seed, 0
+        finally:
+            self.release()
 
     def copy(self) -> Self:
         """A state with arrays of its own, which have the present values.

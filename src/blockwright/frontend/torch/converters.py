@@ -19,6 +19,7 @@ from blockwright.frontend.torch import (
     convert_gradients,
     convert_images,
     convert_layers,
+    convert_random,
     convert_run_time_sizes,
     convert_selection,
     convert_shapes,
@@ -247,24 +248,6 @@ def _embedding(imp: Importer, node: Any, weight: Any, indices: Any, *ignored: An
     return imp.builder.op("embedding", weight, indices)
 
 
-@TABLE.overload("aten.native_dropout.default")
-def _native_dropout(imp: Importer, node: Any, x: Any, p: float, train: bool | None = None) -> Any:
-    kept = imp.builder.op("full", shape_value(dims_of(x)), fill_value=True, dtype="bool")
-    return [_dropout(imp, node, x, p, train is not False), kept]
-
-
-@TABLE.overload(
-    "aten.dropout.default",
-    "aten.feature_dropout.default",
-    "aten.alpha_dropout.default",
-    "aten.feature_alpha_dropout.default",
-)
-def _dropout(imp: Importer, node: Any, x: Any, p: float, train: bool = False) -> Any:
-    if train and p:
-        raise ImporterError("dropout in training mode", code="BW507", help=EVALUATION)
-    return x
-
-
 @TABLE.overload(
     "aten.clone.default", "aten.contiguous.default", "aten.detach.default", "aten.alias.default",
     "aten.detach_.default", "aten.lift_fresh_copy.default", "prims.copy_strided.default",
@@ -338,6 +321,7 @@ def _all_converters() -> dict[str, Converter]:
         convert_gradients.TABLE,
         convert_images.TABLE,
         convert_layers.TABLE,
+        convert_random.TABLE,
         convert_run_time_sizes.TABLE,
         convert_selection.TABLE,
         convert_shapes.TABLE,

@@ -31,9 +31,8 @@ def no_node(node: Any) -> bool:
 def with_known_operators(program: Any, known: Container[str], left: Choice = no_node) -> Any:
     """Decompose the operators outside of `known` where PyTorch can.
 
-    Arguments: `left` tells which nodes with other operators may remain. Those that draw random
-        numbers are left whole, so that they draw those of PyTorch, and all are if PyTorch fails to
-        decompose one.
+    Arguments: `left` tells which nodes with other operators may remain; all are left whole if
+        PyTorch fails to decompose one.
     Raises:
         ImporterError: BW501 lists the operators that remain, with their source lines; BW509 if
             PyTorch fails, or a decomposition has another result type than its operator.
@@ -48,7 +47,7 @@ def with_known_operators(program: Any, known: Container[str], left: Choice = no_
 
 
 def _decomposed(program: Any, known: Container[str], left: Choice) -> Any:
-    result = decomposed(program, known, lambda node: left(node) and is_random(node))
+    result = decomposed(program, known)
     missing = {
         op: rest
         for op, nodes in unknown_nodes(result, known).items()
@@ -85,21 +84,10 @@ def _results(program: Any) -> list[Any]:
     return [values.get(name) for name in program.graph_signature.user_outputs]
 
 
-def is_random(node: Any) -> bool:
-    """Whether a node's operator draws random numbers."""
-    import torch
-
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def decomposed(program: Any, known: Container[str], whole: Choice = no_node) -> Any:
-    """Decompose, in several rounds, every operator that is not `known` and that PyTorch can.
-
-    Arguments: `whole` tells which nodes are not decomposed.
-    """
+def decomposed(program: Any, known: Container[str]) -> Any:
+    """Decompose, in several rounds, every operator that is not `known` and that PyTorch can."""
     for _ in range(_ROUNDS):
-        unknown = unknown_nodes(program, known)
-        table = decompositions(op for op, nodes in unknown.items() if not all(map(whole, nodes)))
+        table = decompositions(unknown_nodes(program, known))
         if not table:
             break
         program = rewritten(program, table)

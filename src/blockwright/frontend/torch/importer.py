@@ -36,6 +36,7 @@ from blockwright.frontend.torch.memory_format import counted, memory_order
 from blockwright.frontend.torch.mutation import functional, weights
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
+from blockwright.frontend.torch.random_state import RandomState
 from blockwright.frontend.torch.run_time_sizes import ASSERTIONS, RunTimeSizes
 from blockwright.frontend.torch.state import StateTable, updates
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
@@ -103,6 +104,7 @@ class Importer:
         self.updates = InputUpdates(self.builder)
         self.sizes = RunTimeSizes(self)
         self.fallbacks: dict[str, list[str]] = {}
+        self.random = RandomState(self.builder, self.updates)
 
     def _bounds(self) -> dict[str, Any]:
         """Ranges of all symbols in input sizes; needed before the first parameter is created."""
@@ -301,6 +303,7 @@ class Importer:
                 self.values[value] = self.updates.keep(kept, (u.input for u in self.changes))
         for name, placeholder in self.changes:
             self.values[name] = self.updates.write(placeholder, self.values[name])
+        self.random.advance()
         nodes = nodes[len(self.changes) :]
         results = [self._result(v) for v in nodes]
         kept = [_as_tensor(r) for r in results if r is not None]
@@ -316,8 +319,8 @@ class Importer:
             for r, order in zip(kept, orders, strict=True)
         ]
         single = len(kept) == 1
-        if self.state:
-            self.builder.attrs[STATE] = self.state_params
+        if state := self.state_params | self.random.params:
+            self.builder.attrs[STATE] = state
         function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
         tree = self._output_tree(results)
         attrs: dict[str, Any] = {"outputs_tree": tree, "framework": "torch"}
