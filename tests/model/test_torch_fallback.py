@@ -426,3 +426,16 @@ def test_several_models_report_once() -> None:
     assert len(caught) == 1
     assert [operator.uses for operator in exe.fallbacks] == [2]
     torch.testing.assert_close(exe["b"](inputs["b"][0]), torch.mode(inputs["b"][0] + 1)[0])
+
+
+def test_operators_that_read_strides_are_refused() -> None:
+    """The strides of a value are those that compiled code chooses, not those of eager mode."""
+
+    class Strided(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.t().as_strided((2, 2), (1, 3))
+
+    with pytest.raises(bw.ImporterError) as caught:
+        bw.compile(Strided(), (torch.arange(12.0).reshape(3, 4),))
+    assert caught.value.code in ("BW501", "BW507", "BW509")
+    assert "as_strided" in str(caught.value)

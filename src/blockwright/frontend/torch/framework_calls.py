@@ -34,13 +34,22 @@ if TYPE_CHECKING:
 _SAME = frozenset({"aten.view_as_real.default", "aten.view_as_complex.default"})
 """Operators that do not change how their operand is stored."""
 
+_READ_STRIDES = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("as_strided", "as_strided_copy", "as_strided_scatter", "resize", "resize_as", "set"),
+        *("_reshape_alias", "_reshape_alias_copy", "stride", "storage_offset"),
+    )
+)
+"""Operators whose result depends on how the operand lies in memory, which compiled code decides."""
+
 _PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 
 
 def can_call(node: Any) -> bool:
     """Whether the framework can run the operator of a node on tensors of compiled code."""
     operator = _operator(node)
-    if operator is None:
+    if operator is None or target_name(operator).rpartition(".")[0] in _READ_STRIDES:
         return False
     given = list(_leaves((node.args[1:] if _is_functional(node) else node.args, node.kwargs)))
     held = [v.meta.get("val") if type(v).__name__ == "Node" else v for v in given]
