@@ -15,14 +15,17 @@ _CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item",
 _AXIS = {"sort": 1, "argsort": 1, "topk": 2, "kthvalue": 2}
 """Operators that return positions, any of several for equal elements → the argument `dim`."""
 
+_NAN_AT_INFINITY = {"i0", "i1", "polygamma"}
+"""Operators that have a value there; PyTorch's kernels multiply infinity by 0."""
+
 
 def free_elements(
     name: str, sample: OperatorSample, result: Any, expected: Any
 ) -> list[Any] | None:
     """Per result, a mask of the elements that may have any value; None if there are none.
 
-    These are integers converted from floats that do not fit, and positions of elements that equal
-    the element at PyTorch's position.
+    These are integers converted from floats that do not fit, positions of elements that equal the
+    element at PyTorch's position, and results of infinity where PyTorch's are NaN by mistake.
     """
     base = name.split(".")[0]
     source = sample.args[0] if sample.args else None
@@ -30,6 +33,15 @@ def free_elements(
         return None
     if base in _CONVERSIONS and source.is_floating_point():
         return [_out_of_range(source, wanted) for wanted in leaves(expected)]
+    if name.removeprefix("special.").split(".")[0] in _NAN_AT_INFINITY:
+        poles = (source < 0) & (source == source.round())  # of polygamma; PyTorch's are finite
+        free = poles if "polygamma" in name else torch.zeros_like(poles)
+        return [free | (source.isinf() & wanted.isnan()) for wanted in leaves(expected)]
+    if base == "mode":  # sorts NaN among the numbers
+        return [
+            torch.full_like(w, bool(source.isnan().any()), dtype=torch.bool)
+            for w in leaves(expected)
+        ]
     if base in _AXIS and not sample.kwargs.get("stable"):
         place = _AXIS[base]
         given = sample.args[place] if len(sample.args) > place else sample.kwargs.get("dim", -1)

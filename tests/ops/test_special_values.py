@@ -25,8 +25,18 @@ LEFT_OUT = {
     "ones", "zeros",  # take sizes, not elements
     "gelu",  # PyTorch's own of infinity is NaN, and far from zero it has lost digits
 }  # fmt: skip
-EITHER_ZERO = {"maximum", "minimum", "fmax", "fmin", "relu", "clip"}  # of 0.0 and -0.0 either
-OVERFLOWS = {"fmod", "remainder"}  # PyTorch's of the largest by the smallest number are NaN
+EITHER_ZERO = {
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "relu",
+    "clip",
+    "i1",
+    "i1e",
+}  # of 0.0 and -0.0 either
+# PyTorch's remainder of the largest by the smallest number, and I0 and I1 of infinity, are NaN
+OVERFLOWS = {"fmod", "remainder", "i0", "i1"}
 
 
 def specials(dtype: str) -> Tensor:

@@ -30,7 +30,9 @@ from blockwright.target import Target
 _OPERATIONS = {
     "exp": 14, "exp_ftz": 11, "exp2": 12, "exp10": 16, "expm1": 20, "log": 18, "log2": 18,
     "log10": 18, "log1p": 22, "sqrt": 6, "rsqrt": 8, "sin": 25, "cos": 25, "tan": 35, "tanh": 19,
-    "erf": 22, "sigmoid": 20, "pow": 40, "fmod": 20, "atan2": 40, "likely": 0, "if_then_else": 1,
+    "erf": 22, "erfc": 60, "erfcx": 50, "erfinv": 90, "lgamma": 100, "digamma": 90, "i0": 90,
+    "i0e": 80, "i1": 90, "i1e": 80, "sigmoid": 20, "pow": 40, "fmod": 20, "atan2": 40,
+    "likely": 0, "if_then_else": 1,
     "reinterpret": 0, "as_index": 0, "checked_index": 0, "checked_divisor": 0, "prefetch": 1,
     "vector_reduce_add": 6, "vector_reduce_max": 6, "vector_reduce_min": 6,
 }  # fmt: skip

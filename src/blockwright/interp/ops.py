@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from blockwright.interp.numeric import Value, fused, is_small, round_to, wrap_narrow
 from blockwright.ir import DType
+from blockwright.support import special_functions
 
 Row = Callable[..., Value]
 
@@ -53,6 +55,17 @@ _REAL: dict[str, Callable[[Value], Value]] = {
     "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "erf": _per_element(math.erf), "sigmoid": _sigmoid,
+    "erfc": _per_element(math.erfc), "erfcx": _per_element(special_functions.erfcx),
+    "erfinv": _per_element(special_functions.erfinv),
+    "lgamma": _per_element(special_functions.lgamma),
+    "digamma": _per_element(special_functions.digamma),
+    **{
+        f"i{order}{'e' * scaled}": _per_element(
+            partial(special_functions.bessel_i, order, scaled=scaled)
+        )
+        for order in (0, 1)
+        for scaled in (False, True)
+    },
 }  # fmt: skip
 
 _REAL2: dict[str, Callable[[Value, Value], Value]] = {

@@ -44,7 +44,8 @@ def _rows() -> dict[str, Builtin]:
     rows: list[Builtin] = []
     unary = (
         "exp exp_ftz exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan "
-        "sinh cosh tanh asinh acosh atanh erf sigmoid floor ceil round trunc nearbyint abs "
+        "sinh cosh tanh asinh acosh atanh erf erfc erfcx erfinv lgamma digamma i0 i0e i1 i1e "
+        "sigmoid floor ceil round trunc nearbyint abs "
         "popcount clz bitwise_not"
     ).split()
     rows += [Builtin(name, "pure", 1, elementwise=True) for name in unary]

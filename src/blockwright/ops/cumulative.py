@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,9 +39,9 @@ from blockwright.script.compute import Program
 _WHY = "n values in order are rounded n times"
 
 
-def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
+def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, kind: str) -> ir.Info:
     (x,) = matches = tensors(ctx, infos, 1, 1)
-    require_kind(ctx, x.dtype, "number")
+    require_kind(ctx, x.dtype, kind)
     if x.shape is None:
         return unknown(matches, x.dtype, x.rank)
     if x.shape:  # a rank-0 tensor is its own sum, whatever the axis
@@ -48,7 +50,12 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
 
 
 def _cumulative(
-    name: str, combine: Callable[[Any, Any], Any], neutral: int, fn: Callable[..., Any], doc: str
+    name: str,
+    combine: Callable[[Any, Any], Any],
+    neutral: float,
+    fn: Callable[..., Any],
+    doc: str,
+    kind: str = "number",
 ) -> OpRow:
     """A row for out[k] = combine(out[k - 1], x[k]) along an axis."""
 
@@ -84,10 +91,14 @@ def _cumulative(
             else np.asarray(fn(wide(x), axis=axis, dtype=wide(x).dtype)).astype(x.dtype)
         )
 
+    integers = (
+        Sample((ints(4, 5),), {"axis": 1}),
+        Sample((ints(40, dtype="int64"),), {"axis": 0}),
+    )
     return OpRow(
         name,
         ("x",),
-        _deduce,
+        partial(_deduce, kind=kind),
         lower,
         oracle,
         {"axis": REQUIRED},
@@ -100,14 +111,24 @@ def _cumulative(
             Sample((floats(9, dtype="float16"),), {"axis": 0}, 4.0, 2e-2, _WHY),
             Sample((floats(3, 0),), {"axis": 1}),
             Sample((floats(),), {"axis": None}),
-            Sample((ints(4, 5),), {"axis": 1}),
-            Sample((ints(40, dtype="int64"),), {"axis": 0}),
+            *(integers if kind == "number" else ()),
             Sample((values(1.0, float("inf"), 2.0, float("nan"), 3.0),), {"axis": 0}),
         ),
         doc,
         TorchCall(types="result"),
         kinds={"axis": "int or None"},
     )
+
+
+def _log_of_sum(a: Any, b: Any) -> Any:
+    """log(exp(a) + exp(b)), relative to the larger of both."""
+    larger = ir.maximum(a, b)
+    more = ir.call("log1p", ir.call("exp", ir.minimum(a, b) - larger))
+    return ir.select(ir.call("isinf", larger), larger, larger + more)
+
+
+def _log_of_sums(x: Array, axis: int, dtype: Any) -> Array:
+    return np.logaddexp.accumulate(x.astype(dtype), axis=axis)
 
 
 def _deduce_extreme(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -195,6 +216,14 @@ def _running_extreme(name: str, compare: type[ir.GE] | type[ir.LE], doc: str) ->
 ROWS: tuple[OpRow, ...] = (
     _cumulative("cumsum", ir.add, 0, np.cumsum, "Cumulative sum along an axis."),
     _cumulative("cumprod", ir.mul, 1, np.cumprod, "Cumulative product along an axis."),
+    _cumulative(
+        "logcumsumexp",
+        _log_of_sum,
+        -math.inf,
+        _log_of_sums,
+        "log of the cumulative sum of exponentials along an axis.",
+        "float",
+    ),
     _running_extreme("cummax", ir.GE, "Largest element so far, and its last position."),
     _running_extreme("cummin", ir.LE, "Smallest element so far, and its last position."),
 )

@@ -26,6 +26,7 @@ _FAMILIES = (
     "deform_conv",
     "device",
     "elementwise_binary",
+    "elementwise_special",
     "elementwise_unary",
     "embedding",
     "grid_sample",

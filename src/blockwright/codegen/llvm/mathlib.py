@@ -9,6 +9,8 @@ exp_ftz. Error bounds in units in the last place against the exact result, over 
          exp_ftz 2.3 from -2 to 2, 5.5 elsewhere
     f64  exp 1 · log 2 · sigmoid 2.5 · sqrt 0.5 · rsqrt 1.5
 
+Special functions (`mathlib_special`) have 0.6 in f32, a few in f64.
+
 rsqrt is 1 / sqrt x, with both operations rounded.
 
 All other functions are calls of the C library, lane by lane.
@@ -20,6 +22,7 @@ import math
 from collections.abc import Callable
 
 from blockwright.codegen.llvm import mathlib_double as double
+from blockwright.codegen.llvm import mathlib_special as special
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.real import (
     Real,
@@ -239,6 +242,10 @@ def _clamped(function: Callable[[Real], Real]) -> Callable[[Real], Real]:
     return lambda x: function(x.at_most(700.0).at_least(-700.0))
 
 
+_SPECIAL: dict[str, Callable[..., Real]] = {
+    "erfcx": special.erfcx, "digamma": special.digamma, "i0": special.i0, "i0e": special.i0e,
+    "i1": special.i1, "i1e": special.i1e,
+}  # fmt: skip
 _SINGLE: dict[str, Callable[..., Real]] = {
     "exp": exp, "exp_ftz": exp_ftz, "exp2": exp2, "log": log, "tanh": tanh, "sigmoid": sigmoid,
     "erf": erf, "rsqrt": rsqrt, "sin": _circular("sin"), "cos": _circular("cos"),
@@ -247,9 +254,13 @@ _SINGLE: dict[str, Callable[..., Real]] = {
     "log1p": _through_double(double.log1p), "log2": _through_double(double.log2),
     "log10": _through_double(_log10), "sinh": _through_double(_clamped(double.sinh)),
     "cosh": _through_double(_clamped(double.cosh)), "pow": _through_double(double.power),
+    "erfc": _through_double(special.erfc), "erfinv": _through_double(special.erfinv_single),
+    "lgamma": _through_double(special.lgamma_single),
+    **{name: _through_double(function) for name, function in _SPECIAL.items()},
 }  # fmt: skip
 _DOUBLE: dict[str, Callable[..., Real]] = {
     "exp": double.exp, "exp_ftz": double.exp, "log": double.log, "sigmoid": sigmoid, "rsqrt": rsqrt,
+    "erfinv": special.erfinv, **_SPECIAL,
 }  # fmt: skip
 _INTRINSICS = {
     "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "nearbyint": "nearbyint",
@@ -257,7 +268,7 @@ _INTRINSICS = {
 }  # fmt: skip
 _LIBRARY = frozenset(
     "exp2 exp10 expm1 log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf pow atan2 fmod hypot".split()
+    "erf erfc lgamma pow atan2 fmod hypot".split()
 )
 NAMES = frozenset({*_SINGLE, *_INTRINSICS, *_LIBRARY, "nextafter"})
 

@@ -249,6 +249,90 @@ def _angle(x: Any) -> Any:
     return torch.where(real.isnan(), real, half)
 
 
+@_composes("aten.mode.default")
+def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent element of each line, the smallest of several, and its last position."""
+    import torch
+
+    if not x.ndim:
+        return x.clone(), x.new_zeros((), dtype=_int64())
+    dim = dim % x.ndim
+    count = x.shape[dim]
+    values, order = torch.sort(x, stable=True, dim=dim)
+    place = torch.arange(count, device=x.device).reshape([-1] + [1] * (x.ndim - dim - 1))
+    changes = values.narrow(dim, 1, count - 1) != values.narrow(dim, 0, count - 1)
+    starts = torch.where(changes, place[1:], 0)
+    starts = torch.cat([torch.zeros_like(order.narrow(dim, 0, 1)), starts], dim)
+    longest = (place - starts.cummax(dim).values).argmax(dim, keepdim=True)
+    found = values.gather(dim, longest), order.gather(dim, longest)
+    return found if keepdim else tuple(v.squeeze(dim) for v in found)
+
+
+# ------------------------------------------------------------------------------------- functions
+@_composes("aten.addbmm.default")
+def _addbmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """The sum of the products of all pairs of matrices, as one product."""
+    import torch
+
+    rows, columns = a.movedim(0, 1).flatten(1), b.flatten(0, 1)
+    return torch.addmm(x, rows, columns, beta=beta, alpha=alpha)
+
+
+_SHIFT = 12  # from where the asymptotic series of polygamma is exact to 1e-15
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+
+
+@_composes("aten.polygamma.default", "aten.special_polygamma.default")
+def _polygamma(n: int, x: Any) -> Any:
+    """The n-th derivative of digamma, in double precision.
+
+    For x < 0 it is that of 1 - x, and the n-th derivative of pi cot(pi x).
+    """
+    import torch
+
+    if n == 0:
+        return x.digamma()
+    dtype = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
+    x = x.double()
+    negative = x < 0
+    right = _polygamma_of_positive(n, torch.where(negative, 1 - x, x))
+    angle = math.pi * (x - x.round())
+    cotangent = angle.cos() / angle.sin()
+    left = right * (-1) ** n - _derivative_of_cotangent(n, cotangent)
+    pole = math.inf if n % 2 else -math.inf
+    left = torch.where(x == x.round(), pole, left)
+    if n == 1:
+        left = torch.where(x.isinf(), math.nan, left)
+    return torch.where(negative, left, right).to(dtype)
+
+
+def _polygamma_of_positive(n: int, x: Any) -> Any:
+    """(-1)^(n + 1) n! times the sum of (x + k)^-(n + 1): 12 terms, then Euler and Maclaurin's."""
+    total = sum((x + k) ** -(n + 1) for k in range(_SHIFT)) * math.factorial(n)
+    inverse = 1 / (x + _SHIFT)
+    tail = math.factorial(n - 1) + inverse * (math.factorial(n) / 2)
+    power = inverse * inverse
+    for k, number in enumerate(_BERNOULLI, 1):
+        tail = tail + power * (number * math.factorial(2 * k + n - 1) / math.factorial(2 * k))
+        power = power * inverse * inverse
+    return (total + tail * inverse**n) * (-1) ** (n + 1)
+
+
+def _derivative_of_cotangent(n: int, cotangent: Any) -> Any:
+    """The n-th derivative of pi cot(pi x), a polynomial in cot(pi x)."""
+    coefficients = [0, 1]
+    for _ in range(n):  # the derivative of c^k is -k (c^(k - 1) + c^(k + 1))
+        slope = [k * a for k, a in enumerate(coefficients)][1:]
+        coefficients = [0] * (len(slope) + 2)
+        for k, a in enumerate(slope):
+            coefficients[k] -= a
+            coefficients[k + 2] -= a
+    result: Any = 0.0
+    for a in reversed(coefficients):
+        result = result * cotangent + a
+    return result * math.pi ** (n + 1)
+
+
 # ------------------------------------------------------------------------------------- images
 @_composes("aten.max_unpool2d.default", "aten.max_unpool3d.default")
 def _max_unpool(

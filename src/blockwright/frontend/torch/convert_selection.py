@@ -85,14 +85,20 @@ def _topk(
         zero = imp.builder.op("zeros", shape_value(()), dtype="int64")
         return [x, zero]
     found = imp.builder.op("topk", x, k=k, axis=dim, largest=largest)
-    return [imp.builder.emit(ir.TupleGetItem(found, k)) for k in range(2)]
+    return _fields(imp, found)
+
+
+def _fields(imp: Importer, value: ir.GraphExpr) -> list[Any]:
+    """The parts of a tuple."""
+    infos = value.info.fields if isinstance(value.info, ir.TupleInfo) else ()
+    return [imp.builder.emit(ir.TupleGetItem(value, k, info=i)) for k, i in enumerate(infos)]
 
 
 @TABLE.overload("aten.cummax.default", "aten.cummin.default")
 def _running_extreme(imp: Importer, node: Any, x: Any, dim: int) -> Any:
     name = "cummax" if "cummax" in str(node.target) else "cummin"
     found = imp.builder.op(name, x, axis=axis_of(dim, len(dims_of(x))))
-    return [imp.builder.emit(ir.TupleGetItem(found, k)) for k in range(2)]
+    return _fields(imp, found)
 
 
 @TABLE.overload("aten.kthvalue.default")

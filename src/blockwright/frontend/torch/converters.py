@@ -310,6 +310,9 @@ TABLE.overload(
     "aten.empty.memory_format",
     "aten.empty_like.default",
     "aten.new_empty.default",
+    "aten.empty_strided.default",
+    "aten.new_empty_strided.default",
+    "aten.empty_permuted.default",
 )(_filled(0.0))
 
 
