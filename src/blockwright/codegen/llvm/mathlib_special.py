@@ -226,8 +226,8 @@ _HIGH_BITS = -(1 << 27)  # a number with these bits has an exact square
 
 def _scaled(x: Real) -> Real:
     """e^(x²) erfc(x) for x >= 0."""
-    x = x.at_most(1e300)
-    return polynomial((x - 3.75) / (x + 3.75), _ERFCX) / fma(x, 2.0, 1.0)
+    y = x.at_most(1e300)
+    return polynomial((y - 3.75) / (y + 3.75), _ERFCX) * 0.5 / (x + 0.5)
 
 
 def _exp_of_square(x: Real, sign: float) -> Real:
@@ -250,8 +250,7 @@ def erfcx(x: Real) -> Real:
     t = abs(x)
     tail = _scaled(t)
     grown = _exp_of_square(t.at_most(30.0), 1.0) * 2.0 - tail
-    result = tail.where(x.test("oge", 0.0), grown)
-    return x.const(0.0).where(x.test("oeq", math.inf), result)
+    return tail.where(x.test("oge", 0.0), grown)
 
 
 def erfinv(x: Real) -> Real:
