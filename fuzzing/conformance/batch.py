@@ -100,7 +100,7 @@ def prepared(name: str, sample: OperatorSample, group: str = "") -> Prepared | N
 def _seeded(seed: int) -> Iterator[None]:
     """Start random numbers at a seed, also where the samples of random operators set their own."""
     generator = torch.default_generator.manual_seed(seed)
-    with mock.patch.object(torch, "manual_seed", lambda _: generator):
+    with mock.patch.object(torch, "manual_seed", return_value=generator):
         yield
 
 
