@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, cast
 from unittest import mock
 
@@ -97,7 +97,7 @@ def prepared(name: str, sample: OperatorSample, group: str = "") -> Prepared | N
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _seeded(seed: int) -> Generator[None]:
     """Start random numbers at a seed, also where the samples of random operators set their own."""
     generator = torch.default_generator.manual_seed(seed)
     with mock.patch.object(torch, "manual_seed", return_value=generator):
