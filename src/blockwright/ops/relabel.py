@@ -144,3 +144,8 @@ def source_index(
             digit = linear if ir.is_const_int(below, 1) else ir.floordiv(linear, below)
             out[position] = digit if order == 0 else ir.floormod(digit, source[position])
     return tuple(ir.cast_to(i, I64) for i in out)
+
+
+def element_count(shape: Sequence[ir.Expr]) -> ir.Expr:
+    """The number of elements of a tensor."""
+    return SymbolicProduct(shape).expr()

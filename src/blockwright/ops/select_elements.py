@@ -27,7 +27,7 @@ from blockwright.ops.common import (
     tensors,
     unknown,
 )
-from blockwright.ops.relabel import SymbolicProduct
+from blockwright.ops.relabel import element_count
 from blockwright.ops.row import (
     Array,
     Attrs,
@@ -43,10 +43,6 @@ from blockwright.ops.samples import bools, floats, ints, values
 from blockwright.script.compute import Program, Tensor
 
 _SIZE = "size"
-
-
-def _product(shape: Sequence[ir.Expr]) -> ir.Expr:
-    return SymbolicProduct(shape).expr()
 
 
 def collected(
@@ -82,7 +78,9 @@ def _deduce_nonzero(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> i
 
 def _bounded_nonzero(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> Bounded:
     shape = known_shape(ctx, infos[0], 0)
-    positions = ir.TensorInfo((as_dim(len(shape)), _product(shape)), I64, device=infos[0].device)
+    positions = ir.TensorInfo(
+        (as_dim(len(shape)), element_count(shape)), I64, device=infos[0].device
+    )
     return Bounded((positions,), (1,))
 
 
@@ -121,7 +119,7 @@ def _deduce_select(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir
 def _bounded_select(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> Bounded:
     shape = broadcast_shapes(ctx, [known_shape(ctx, info, k) for k, info in enumerate(infos)])
     dtype = known_dtype(ctx, infos[0], 0)
-    return Bounded((ir.TensorInfo((_product(shape),), dtype, device=infos[0].device),), (0,))
+    return Bounded((ir.TensorInfo((element_count(shape),), dtype, device=infos[0].device),), (0,))
 
 
 def _lower_select(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:

@@ -14,7 +14,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.ops.common import I64, ONE, ZERO, inputs, serial_nest, tensors, unknown, wide
-from blockwright.ops.relabel import SymbolicProduct, source_index
+from blockwright.ops.relabel import element_count, source_index
 from blockwright.ops.row import (
     Array,
     Attrs,
@@ -31,10 +31,6 @@ from blockwright.ops.sorting import precedes, sorted_line
 from blockwright.script.compute import Program, Tensor
 
 _SIZE = "size"
-
-
-def _product(shape: Sequence[ir.Expr]) -> ir.Expr:
-    return SymbolicProduct(shape).expr()
 
 
 _EXTRA: tuple[str, ...] = ("return_index", "return_inverse", "return_counts")
@@ -63,7 +59,7 @@ def _bounded_unique(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs
     shape, dtype = known_shape(ctx, infos[0], 0), known_dtype(ctx, infos[0], 0)
     device, axis = infos[0].device, attrs["axis"]
     if axis is None:
-        most, largest, inverse = (_product(shape),), (_product(shape),), shape
+        most, largest, inverse = (element_count(shape),), (element_count(shape),), shape
     else:
         axis = normalize_axis(ctx, axis, len(shape))
         most, largest, inverse = (shape[axis],), shape, (shape[axis],)
@@ -82,7 +78,7 @@ class _Distinct:
         self.ctx, self.attrs = ctx, attrs
         self.program = Program(ctx.name)
         (self.x,) = inputs(ctx, self.program, infos)
-        self.total = _product(self.x.shape)
+        self.total = element_count(self.x.shape)
         self.order = self.program.alloc("order", (self.total,), I64)
         self.infos = _bounded_unique(ctx, infos, attrs).results
 
@@ -175,7 +171,7 @@ class _Slices:
         self.axis = normalize_axis(ctx, attrs["axis"], len(shape))
         self.count = shape[self.axis]
         self.others = (*shape[: self.axis], *shape[self.axis + 1 :])
-        self.width = _product(self.others)
+        self.width = element_count(self.others)
         self.order = self.program.alloc("order", (self.count,), I64)
         self.infos = _bounded_unique(ctx, infos, attrs).results
         self.state: dict[str, ir.Buffer] = {}
