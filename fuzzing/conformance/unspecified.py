@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,8 +16,12 @@ _CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item",
 _AXIS = {"sort": 1, "argsort": 1, "topk": 2, "kthvalue": 2, "mode": 1}
 """Operators that return positions, any of several for equal elements → the argument `dim`."""
 
-_NAN_AT_INFINITY = {"i0", "i1", "polygamma"}
-"""Operators that have a value there; PyTorch's kernels multiply infinity by 0."""
+_LIMIT_AT_INFINITY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "i0": torch.abs,
+    "i1": lambda x: x,
+    "polygamma": torch.zeros_like,
+}
+"""Values at infinity of operators whose kernels in PyTorch multiply infinity by 0 there."""
 
 
 def free_elements(
@@ -33,19 +38,33 @@ def free_elements(
         return None
     if base in _CONVERSIONS and source.is_floating_point():
         return [_out_of_range(source, wanted) for wanted in leaves(expected)]
-    if name.removeprefix("special.").split(".")[0] in _NAN_AT_INFINITY:
-        source = source.double()
-        poles = (source < 0) & (source == source.round())  # of polygamma; PyTorch's are finite
-        free = poles if "polygamma" in name else torch.zeros_like(poles)
-        return [free | (source.isinf() & wanted.isnan()) for wanted in leaves(expected)]
-    if base == "mode" and bool(source.isnan().any()):  # PyTorch sorts NaN among the numbers
-        return [torch.ones_like(wanted, dtype=torch.bool) for wanted in leaves(expected)]
+    limit = _LIMIT_AT_INFINITY.get(name.removeprefix("special.").split(".")[0])
+    if limit is not None:
+        pairs = zip(leaves(result), leaves(expected), strict=True)
+        return [_limits(source.double(), limit, ours, wanted) for ours, wanted in pairs]
+    if base == "mode" and source.ndim:  # PyTorch sorts NaN among the numbers of a line
+        given = {**dict(zip(("dim", "keepdim"), sample.args[1:], strict=False)), **sample.kwargs}
+        dim = given.get("dim", -1)
+        with_nan = source.isnan().any(dim, keepdim=given.get("keepdim", False))
+        ties = _ties(source, dim, leaves(result)[-1], leaves(expected)[-1])
+        return [with_nan, with_nan if ties is None else with_nan | ties]
     if base in _AXIS and not sample.kwargs.get("stable"):
         place = _AXIS[base]
         given = sample.args[place] if len(sample.args) > place else sample.kwargs.get("dim", -1)
         ours, theirs = leaves(result), leaves(expected)
         return [None] * (len(ours) - 1) + [_ties(source, given, ours[-1], theirs[-1])]
     return None
+
+
+def _limits(
+    source: torch.Tensor, limit: Callable[[torch.Tensor], torch.Tensor], ours: Any, wanted: Any
+) -> torch.Tensor | None:
+    """Mask of right values where PyTorch's are wrong: at infinity, and at poles of polygamma."""
+    if not isinstance(ours, torch.Tensor) or ours.shape != source.shape:
+        return None
+    at_infinity = source.isinf() & wanted.isnan() & (ours == limit(source))
+    at_pole = (source < 0) & (source == source.round()) & ~ours.isfinite()
+    return at_infinity | (at_pole & (limit is torch.zeros_like))
 
 
 def _out_of_range(source: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor | None:

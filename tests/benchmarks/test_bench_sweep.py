@@ -60,8 +60,8 @@ def test_a_small_sweep_compares_and_times_every_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, any_size: bool
 ) -> None:
     monkeypatch.setattr(record, "RESULTS", tmp_path)
-    sweep.main(sweep.Plan(cases=4, threads=1, seed=1, any_size=any_size))
+    sweep.main(sweep.Plan(cases=3, threads=1, seed=1, any_size=any_size))
     (file,) = tmp_path.iterdir()
     found = json.loads(file.read_text(encoding="utf-8"))["operators"]
-    assert [one["status"] for one in found] == [""] * 4
+    assert [one["status"] for one in found] == [""] * 3
     assert all(one["ours"] > 0 and one["torch"] > 0 for one in found)

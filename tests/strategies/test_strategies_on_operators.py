@@ -49,8 +49,12 @@ def by_rules(name: str) -> list[tuple[Any, StrategyResult]]:
 @pytest.mark.parametrize("disabled", [[], OTHERS], ids=["rules", "fallback"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_scheduled_operator_matches_its_oracle(row: Any, disabled: list[str]) -> None:
-    """By the rule for its pattern, and by the fallback alone."""
+    """By the rule for its pattern, and by the fallback alone where that is another program."""
     found = by_rules(row.name)
+    if disabled:
+        found = [(case, result) for case, result in found if result.strategy != "fallback"]
+        if not found:
+            return
     cases = [case for case, _ in found]
     scheduled: dict[str, ir.Node] = {}
     for case, result in found:

@@ -34,12 +34,12 @@ from blockwright.ir import (
     Expr,
     IRModule,
     PrimFunc,
+    Rare,
     Sorts,
     StringImm,
     Var,
     is_atomic,
     value_variables,
-    walk,
 )
 from blockwright.ir.attributes import (
     FP_CONTRACT,
@@ -166,6 +166,9 @@ def emit_function(
     )
 
 
+_effects: Rare[Call | DeclBuffer | BufferStore] = Rare(Call, DeclBuffer, BufferStore)
+
+
 def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
     """Positions of the buffer parameters that each function writes, directly or through callees.
 
@@ -190,7 +193,8 @@ def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
 
 def _called(func: PrimFunc, functions: Mapping[str, PrimFunc]) -> list[str]:
     """Functions of the module that a function calls."""
-    calls = (n for n in walk(func.body) if isinstance(n, Call) and n.op == "call_global")
+    found = _effects.of(func.body)
+    calls = (n for n in found if isinstance(n, Call) and n.op == "call_global")
     names = (c.args[0].value for c in calls if isinstance(c.args[0], StringImm))
     return [name for name in dict.fromkeys(names) if name in functions]
 
@@ -233,7 +237,7 @@ def _written(
         reached = [place.buffer] if isinstance(place, BufferLoad) else memories(place, named)
         out.update(root[memory] for memory in reached if memory in root)
 
-    for node in walk(func.body):
+    for node in _effects.of(func.body):
         if isinstance(node, DeclBuffer):
             for memory in memories(node.source, named):
                 if memory in root:

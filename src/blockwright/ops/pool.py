@@ -144,34 +144,71 @@ def _shape(ctx: OpContext, attrs: Attrs, x: Letters) -> Letters:
     return {**x, **{k: w.steps(ctx, x[k], attrs["ceil_mode"]) for k, w in windows.items()}}
 
 
-def _lower(
-    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: int, average: bool
-) -> ir.PrimFunc:
-    dtype = known_dtype(ctx, infos[0], 0)
-    program = Program(ctx.name)
+class Pool(msgspec.Struct, frozen=True):
+    """A pool over bordered input: what every result of its windows starts from."""
+
+    layout: str
+    """Layout of the input."""
+    extents: Letters
+    """Input dimensions by letter, without border."""
+    data: Tensor
+    """The input with its border."""
+    windows: dict[str, Window]
+    steps: Steps
+
+    def at(self, step: Letters, tap: Letters) -> Letters:
+        """Place in the bordered input of one tap of the window at a result position."""
+        return {**step, **{k: w.at(step[k], tap[k]) for k, w in self.windows.items()}}
+
+    def element(self, step: Letters, tap: Letters) -> Any:
+        return self.data[in_order(self.layout, self.at(step, tap))]
+
+
+def _pool(
+    ctx: OpContext,
+    program: Program,
+    infos: Sequence[ir.TensorInfo],
+    attrs: Attrs,
+    rank: int,
+    nothing: ir.Expr,
+) -> Pool:
+    """Declare the input and, if windows reach beyond it, the block that pads it with `nothing`."""
     (data,) = inputs(ctx, program, infos)
     layout, out = pool_layouts(ctx, attrs, rank)
     x = by_letter(layout, data.shape)
     windows = _windows(ctx, attrs, rank)
     border = {k: w.border(ctx, x[k], attrs["ceil_mode"]) for k, w in windows.items()}
-    nothing = ir.const(0, dtype) if average else lowest(dtype)
-    data = with_border(ctx, program, data, layout, border, nothing)
+    padded = with_border(ctx, program, data, layout, border, nothing)
     steps = Steps(out, _shape(ctx, attrs, x), {k: w.size for k, w in windows.items()})
-    inner = accumulator(dtype) if average else dtype
+    return Pool(layout, x, padded, windows, steps)
+
+
+def _lower_max(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: int
+) -> ir.PrimFunc:
+    dtype, program = known_dtype(ctx, infos[0], 0), Program(ctx.name)
+    pool = _pool(ctx, program, infos, attrs, rank, lowest(dtype))
+    return program.finish([pool.steps.reduce(program, "out", "max", dtype, pool.element)])
+
+
+def _lower_average(
+    ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: int
+) -> ir.PrimFunc:
+    dtype, program = known_dtype(ctx, infos[0], 0), Program(ctx.name)
+    pool = _pool(ctx, program, infos, attrs, rank, ir.const(0, dtype))
+    inner = accumulator(dtype)
 
     def term(step: Letters, tap: Letters) -> Any:
-        at = {**step, **{k: w.at(step[k], tap[k]) for k, w in windows.items()}}
-        return ir.cast_to(data[in_order(layout, at)], inner)
+        return ir.cast_to(pool.element(step, tap), inner)
 
-    if not average:
-        return program.finish([steps.reduce(program, "out", "max", dtype, term)])
-    total = steps.reduce(program, "total", "sum", inner, term)
+    total = pool.steps.reduce(program, "total", "sum", inner, term)
 
     def mean(*index: Any) -> Any:
-        step, _ = steps.place(index)
+        step, _ = pool.steps.place(index)
         count: Any = ONE
-        for letter, window in windows.items():
-            count = ir.mul(count, _counted(ctx, attrs, window, x[letter], step[letter]))
+        for letter, window in pool.windows.items():
+            extent = pool.extents[letter]
+            count = ir.mul(count, _counted(ctx, attrs, window, extent, step[letter]))
         return ir.truediv(total[index], ir.cast_to(count, inner))
 
     return program.finish([program.compute("out", total.shape, mean, dtype)])
@@ -181,29 +218,23 @@ def _lower_positions(
     ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: int
 ) -> ir.PrimFunc:
     """One reduction of (element, position) pairs; a tap in the padding has the last position."""
-    dtype = known_dtype(ctx, infos[0], 0)
-    program = Program(ctx.name)
-    (data,) = inputs(ctx, program, infos)
-    layout, out = pool_layouts(ctx, attrs, rank)
-    x = by_letter(layout, data.shape)
-    windows = _windows(ctx, attrs, rank)
-    border = {k: w.border(ctx, x[k], attrs["ceil_mode"]) for k, w in windows.items()}
-    padded = with_border(ctx, program, data, layout, border, lowest(dtype))
-    steps = Steps(out, _shape(ctx, attrs, x), {k: w.size for k, w in windows.items()})
+    dtype, program = known_dtype(ctx, infos[0], 0), Program(ctx.name)
+    pool = _pool(ctx, program, infos, attrs, rank, lowest(dtype))
 
     def pair(*index: Any) -> tuple[ir.Expr, ir.Expr]:
-        step, tap = steps.place(index)
-        at = {**step, **{k: w.at(step[k], tap[k]) for k, w in windows.items()}}
+        step, tap = pool.steps.place(index)
+        at = pool.at(step, tap)
         place, inside = ZERO, list[ir.Expr]()
-        for letter, window in windows.items():
+        for letter, window in pool.windows.items():
+            extent = pool.extents[letter]
             here = ir.sub(at[letter], as_dim(window.before))
-            inside += [ir.compare(ir.GE, here, ZERO), ir.compare(ir.LT, here, x[letter])]
-            place = ir.add(ir.mul(place, x[letter]), here)
+            inside += [ir.compare(ir.GE, here, ZERO), ir.compare(ir.LT, here, extent)]
+            place = ir.add(ir.mul(place, extent), here)
         last = ir.const(I64.max_value, I64)
-        return padded[in_order(layout, at)], ir.select(ir.all_of(inside), place, last)
+        return pool.element(step, tap), ir.select(ir.all_of(inside), place, last)
 
-    axes, over = steps.domain()
-    shape = in_order(out, steps.shape)
+    axes, over = pool.steps.domain()
+    shape = in_order(pool.steps.layout, pool.steps.shape)
     _, positions = program.reduce_tuple(
         ("best", "out"), shape, over, pair, "argmax", (dtype, I64), axes=axes
     )
@@ -367,7 +398,9 @@ def _row(rank: int, average: bool) -> OpRow:
         f"nn.{word}_pool{rank}d",
         ("data",),
         lambda ctx, infos, attrs: pool_info(ctx, infos, attrs, rank, average, _shape),
-        lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank, average),
+        lambda ctx, infos, attrs: (_lower_average if average else _lower_max)(
+            ctx, infos, attrs, rank
+        ),
         oracle,
         _attributes(rank),
         (f"aten.{word}_pool{rank}d.default",),
