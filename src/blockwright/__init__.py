@@ -43,7 +43,7 @@ _EXPORTS: dict[str, str] = {
     "from_source": "blockwright.script.ir",
     "function_pass": "blockwright.passes",
     "graph_pass": "blockwright.passes",
-    "import_model": "blockwright.api.compile",
+    "import_model": "blockwright.api.importing",
     "interpret": "blockwright.api.interpret",
     "load": "blockwright.runtime.executable",
     "measure_roofline": "blockwright.measure",

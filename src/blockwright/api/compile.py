@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
-import numpy as np
 
 from blockwright import ir
+from blockwright.api.importing import import_model
 from blockwright.api.model import CompiledFor, CompiledModel, compiled_model
-from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.proofs import ScheduleProofs
-from blockwright.api.several import joined
-from blockwright.api.validate import unknown_bounds
 from blockwright.arith import query_log
 from blockwright.build import build
 from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import PassDump, dump_directory
 from blockwright.build.several_targets import targets_of
-from blockwright.build.steps import warm_up
 from blockwright.frontend.fallback import CHOICES, Fallback, warn_of_fallbacks
-from blockwright.frontend.onnx import from_onnx, is_onnx
-from blockwright.ir.fields import field_problems
 from blockwright.ops.table import OPERATORS
 from blockwright.passes import Instrument, PassContext, Pipeline, default_pipeline
 from blockwright.passes.library.library_programs import SHARED_LIBRARIES
 from blockwright.passes.library.registry import known_names
 from blockwright.runtime import constants
-from blockwright.runtime.refused import require_storage
 from blockwright.runtime.shared_libraries import SharedLibrary, open_libraries
-from blockwright.strategies import STRATEGIES, apply_strategies
-from blockwright.support import ImporterError, OptionError, ValidationError
+from blockwright.strategies import STRATEGIES
+from blockwright.support import OptionError
 from blockwright.support.former_names import FORMER_OPTIONS, FORMER_STRATEGIES, FORMER_SWITCHES
 from blockwright.support.garbage import few_collections
 from blockwright.support.kinds import require_kind
@@ -45,10 +36,6 @@ from blockwright.verify import require_solvers
 
 Progress = Callable[[str, int, int], None]
 EFFORTS = ("none",)
-_TRACING = threading.RLock()
-"""Held while PyTorch traces: export and decompositions are not thread-safe. Reentrant, because a
-traced module may compile another one."""
-_LARGE = 50  # torch submodules above which the worker processes are started early
 OPTIONS = (
     "disabled_implementations",
     "disabled_strategies",
@@ -59,7 +46,6 @@ OPTIONS = (
     "pipeline",
     "sanitize",
 )
-KINDS = "pass a torch module, an exported program, an ONNX model or an IR module"
 
 
 @few_collections
@@ -67,6 +53,7 @@ def compile(
     model: Any,
     example_inputs: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
     target: str | Target | Sequence[str | Target] = "native",
     dynamic_shapes: Any = None,
     effort: str = "none",
@@ -81,9 +68,11 @@ def compile(
             `example_inputs` and `dynamic_shapes`), an ONNX model (a path that ends in .onnx, bytes
             or a `ModelProto`), `ir.IRModule` with graph functions, or a graph function. A dict of
             models makes each a function of the result, called by its name; they share weights.
-            `example_inputs` and `dynamic_shapes` are then dicts too.
+            The arguments about examples and shapes are then dicts too.
         example_inputs: arguments with which a torch module is exported. For an ONNX model, a dict
             fixes the values of the inputs that it names: they become part of the program.
+        example_kwargs: arguments that the torch module is called with by name, in the export and
+            in calls of the result.
         target: `bw.Target` or its name, or several. The model is then compiled for each of them,
             and a saved artefact holds the code of all: `bw.load` chooses the best that the
             processor supports. The result itself runs the best that this one supports
@@ -158,7 +147,13 @@ def compile(
     with constants.reserved(_weight_bytes(model) * len(machines)):
         started = time.perf_counter()
         fallback: Fallback = settings.get("fallback", "framework")
-        imported = import_model(model, example_inputs, dynamic_shapes, fallback=fallback)
+        imported = import_model(
+            model,
+            example_inputs,
+            dynamic_shapes,
+            example_kwargs=example_kwargs,
+            fallback=fallback,
+        )
         warn_of_fallbacks(imported, stacklevel=3)
         spent = time.perf_counter() - started
         parts: list[CompiledFor] = []
@@ -306,177 +301,3 @@ def _weight_bytes(model: Any) -> int:
     result: Any = getattr(model, "state_dict", dict)
     held: Any = result() if callable(result) else result
     return sum(int(getattr(value, "nbytes", 0)) for value in held.values())
-
-
-def import_model(
-    model: Any,
-    example_inputs: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    dynamic_shapes: Any = None,
-    *,
-    fallback: Fallback = "framework",
-) -> ir.IRModule:
-    """Convert a model of any supported kind to a graph-level module.
-
-    For a dict of models, `example_inputs` and `dynamic_shapes` are dicts with the same keys.
-    `fallback` is as in the options of `compile`.
-    """
-    if isinstance(model, Mapping):
-        named = _checked_names(cast("Mapping[Any, Any]", model))
-        given = {n: (_of(example_inputs, n), _of(dynamic_shapes, n)) for n in named}
-        with _TRACING:
-            programs = {n: _exported(each, *given[n]) for n, each in named.items()}
-            exported = {n: (p, given[n][1]) for n, p in programs.items() if p is not None}
-            imported = _imported(exported, fallback)
-        others = {
-            n: import_model(each, *given[n], fallback=fallback)
-            for n, each in named.items()
-            if n not in imported
-        }
-        return joined({n: imported.get(n) or others[n] for n in named})
-    if isinstance(model, (ir.IRModule, ir.GraphFunction)) and (wrong := field_problems(model)):
-        raise ValidationError.collect(wrong)
-    if isinstance(model, ir.GraphFunction):
-        attrs = {**model.attrs, "global_symbol": "main"}
-        return import_model(ir.IRModule({"main": model.replace(attrs=attrs)}))
-    if isinstance(model, ir.IRModule):
-        problems = [
-            p
-            for f in model.functions.values()
-            if isinstance(f, (ir.GraphFunction, ir.PrimFunc)) and not ir.attribute_problems(f.attrs)
-            for p in unknown_bounds(f)
-        ]
-        if problems:
-            raise ValidationError.collect(problems)
-        check_module_attributes(model)
-        return model
-    if is_onnx(model):
-        return from_onnx(model, _fixed_inputs(example_inputs, dynamic_shapes), fallback)
-    if isinstance(model, (str, Path)):
-        raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902", help=KINDS)
-    with _TRACING:
-        program = _exported(model, example_inputs, dynamic_shapes)
-        if program is not None:
-            return _imported({"main": (program, dynamic_shapes)}, fallback)["main"]
-    remedy = "bw.build builds a tensor program" if isinstance(model, ir.PrimFunc) else KINDS
-    raise OptionError(f"cannot compile a {type(model).__name__}", code="BW902", help=remedy)
-
-
-def _exported(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
-    """The exported program of a PyTorch model; None for a model of another kind."""
-    kinds = {base.__name__ for base in type(model).__mro__}
-    if "ExportedProgram" in kinds:
-        return model
-    if "Module" in kinds and hasattr(model, "named_parameters"):
-        return _export(model, example_inputs, dynamic_shapes)
-    return None
-
-
-def _imported(
-    programs: Mapping[str, tuple[Any, Any]], fallback: Fallback
-) -> dict[str, ir.IRModule]:
-    """Import exported programs, given with their dynamic shapes, which share state."""
-    if not programs:
-        return {}
-    from blockwright.frontend.torch import from_exported_programs
-
-    return from_exported_programs(programs, fallback)
-
-
-def _fixed_inputs(example_inputs: Any, dynamic_shapes: Any) -> Mapping[str, Any]:
-    """The values of inputs that a caller fixes for an ONNX model."""
-    if dynamic_shapes is not None:
-        raise OptionError(
-            "dynamic_shapes does not apply to ONNX models",
-            code="BW908",
-            help="an ONNX model names its dynamic dimensions itself",
-        )
-    if example_inputs is not None and not isinstance(example_inputs, Mapping):
-        raise OptionError(
-            "an ONNX model needs no example inputs",
-            code="BW908",
-            help="omit them; a dict fixes values of inputs by name",
-        )
-    return cast("Mapping[str, Any]", example_inputs or {})
-
-
-def _checked_names(models: Mapping[Any, Any]) -> Mapping[str, Any]:
-    """Check the names of several models."""
-    wrong = [name for name in models if not (isinstance(name, str) and name.isidentifier())]
-    if wrong or not models:
-        raise OptionError(
-            f"{wrong[0]!r} cannot be the name of a function" if wrong else "there is no model",
-            code="BW902",
-            help='pass {"prefill": model, "decode": other}',
-        )
-    return models
-
-
-def _of(given: Any, name: str) -> Any:
-    """The value for one of several models in an argument that is a dict of them."""
-    if given is None or isinstance(given, Mapping):
-        return None if given is None else cast("Mapping[str, Any]", given).get(name)
-    raise OptionError(
-        "with several models, example_inputs and dynamic_shapes are dicts of the same names",
-        code="BW908",
-        help=f'pass example_inputs={{"{name}": (x,), …}}',
-    )
-
-
-def _export(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Any:
-    if example_inputs is None:
-        raise OptionError(
-            "a torch module needs example_inputs to be exported",
-            code="BW908",
-            help="bw.compile(model, (x, mask), dynamic_shapes=...)",
-        )
-    import torch
-    import torch.utils._pytree as pytree
-
-    from blockwright.frontend.torch import warn_of_training
-
-    if isinstance(example_inputs, torch.Tensor):
-        raise OptionError(
-            "example_inputs is one tensor, not a sequence of arguments",
-            code="BW908",
-            help="bw.compile(model, (x,))",
-        )
-    given: Any = example_inputs
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-        kind = type(cast("Any", given)).__name__
-        raise OptionError(
-            f"example_inputs is a {kind}, not a sequence of arguments",
-            code="BW908",
-            help="bw.compile(model, (x,))",
-        )
-    example_inputs = tuple(example_inputs)
-    if sum(1 for _ in model.modules()) > _LARGE:
-        warm_up(apply_strategies)
-    for value in example_inputs:
-        if isinstance(value, np.ndarray):
-            raise OptionError(
-                "example_inputs holds a NumPy array; PyTorch exports with tensors",
-                code="BW908",
-                help="torch.from_numpy(x)",
-            )
-    for place, value in enumerate(pytree.tree_leaves(example_inputs)):
-        if isinstance(value, torch.Tensor):
-            require_storage(value, f"example input {place + 1}")
-    # Clone the inputs: the exporter would merge two inputs that are the same tensor.
-    distinct = pytree.tree_map_only(torch.Tensor, torch.clone, example_inputs)
-    warn_of_training(model)
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        with torch.no_grad():
-            return torch.export.export(
-                model.eval(), distinct, dynamic_shapes=dynamic_shapes, strict=False
-            )
-    except Exception as error:
-        raise ImporterError(
-            f"PyTorch could not export the model: {error}",
-            code="BW509",
-            help="torch.export.export fails with the same error: change the "
-            "model or dynamic_shapes until the export succeeds",
-        ) from error
-    finally:  # restore training or evaluation mode
-        for module, training in modes:
-            module.training = training

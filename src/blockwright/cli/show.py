@@ -39,7 +39,7 @@ def show_model(text: str, stage: str | None, kernel: str | None, target: str) ->
 
 def _stage_text(text: str, stage: str, kernel: str | None, target: str) -> str:
     import blockwright as bw
-    from blockwright.api.compile import import_model
+    from blockwright.api.importing import import_model
     from blockwright.cli.models import load_model
 
     machine = bw.Target(target)

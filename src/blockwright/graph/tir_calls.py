@@ -268,13 +268,18 @@ def require_plain(
                     code="BW416",
                     help="put the call into a block with T.reads and T.writes",
                 )
-        elif buffer not in uses.written and buffer not in uses.handed_on:
+        elif buffer not in uses.written and buffer not in uses.handed_on and not _is_empty(buffer):
             raise GraphError(
                 f"{name} does not write {buffer.name}, which the call uses as a result",
                 code="BW416",
             )
     if not overwritten:
         _require_written(callee, results)
+
+
+def _is_empty(buffer: ir.Buffer) -> bool:
+    """Whether a buffer has no elements, so that nothing has to be written."""
+    return any(ir.is_const_int(extent, 0) for extent in buffer.shape)
 
 
 def _require_written(callee: ir.PrimFunc, results: int) -> None:

@@ -109,6 +109,8 @@ _SIZE = _Kind("an integer or a size", _is_size)
 _TEXT = _Kind("text", _is_text)
 _TYPE = _Kind("an element type", _is_element_type)
 
+_NOT_ZERO = _Kind("a number other than 0", _is_not_zero)
+
 _KINDS: dict[str, _Kind] = {
     **dict.fromkeys(("alpha", "beta", "eps", "epsilon", "ord", "threshold"), _REAL),
     **dict.fromkeys(("begin", "end", "k", "repeats"), _SIZE),
@@ -122,6 +124,7 @@ _KINDS: dict[str, _Kind] = {
     **dict.fromkeys(("dtype", "out_dtype"), _TYPE),
     **dict.fromkeys(("fill_value", "max", "min", "pad_value", "scalar"), _SCALAR),
     "approximate": _choice("none", "tanh"),
+    "divisor": _NOT_ZERO,
     "indices_or_sections": _Kind("an integer or a size, or several", _one_or_more(_is_size)),
     "output_size": _Kind("an integer, or an integer or None for each axis",
                          _one_or_more(_or_none(_is_int))),
@@ -137,7 +140,7 @@ _NAMED: dict[str, _Kind] = {
     "ints": _INTS,
     "tuple": _TUPLE,
     "real": _REAL,
-    "not zero": _Kind("a number other than 0", _is_not_zero),
+    "not zero": _NOT_ZERO,
     "scalar": _SCALAR,
     "size": _SIZE,
     "text": _TEXT,

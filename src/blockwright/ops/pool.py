@@ -2,7 +2,7 @@
 
 Windows are those of convolutions. With `ceil_mode` the last window may extend beyond the end. An
 average is the sum over zero-padded input, divided by the number of counted taps: those inside the
-input, or with `count_include_pad` those inside the input and its padding.
+input, or with `count_include_pad` those inside the input and its padding; or by `divisor`.
 """
 
 from __future__ import annotations
@@ -205,6 +205,8 @@ def _lower_average(
 
     def mean(*index: Any) -> Any:
         step, _ = pool.steps.place(index)
+        if attrs["divisor"] is not None:
+            return ir.truediv(total[index], ir.const(attrs["divisor"], inner))
         count: Any = ONE
         for letter, window in pool.windows.items():
             extent = pool.extents[letter]
@@ -287,7 +289,7 @@ def _oracle(x: Array, average: bool, attrs: Attrs) -> Array:
         inside = np.ones((1, 1, *channels_first(x, layout, letters).shape[2:]))
         counted = np.pad(inside, [*around, *pads], constant_values=attrs["count_include_pad"])
         counts = numpy_windows(np.pad(counted, [*around, *hang]), list(size), stride, gap)
-        value = views.sum(taps) / counts.sum(taps)
+        value = views.sum(taps) / (attrs["divisor"] or counts.sum(taps))
     else:
         value = views.max(taps)
     return channels_first(value.astype(x.dtype), letters, out)
@@ -363,6 +365,7 @@ _MORE: dict[bool, tuple[Sample, ...]] = {
         mean_case(floats(1, 2, 5, 6), pool_size=3, strides=2, padding=1, count_include_pad=True),
         mean_case(floats(1, 2, 8, 7), pool_size=3, strides=2, padding=1, count_include_pad=True,
                    ceil_mode=True),
+        mean_case(floats(1, 2, 5, 6), pool_size=3, strides=2, padding=1, divisor=-4),
         pool_case(floats(1, 2, 4, 4, dtype="float16"), pool_size=2, absolute=2e-3, tolerance=4.0),
     ),
     False: (
@@ -374,14 +377,15 @@ _MORE: dict[bool, tuple[Sample, ...]] = {
 }  # fmt: skip
 
 
-def _attributes(rank: int) -> dict[str, Any]:
+def _attributes(rank: int, average: bool) -> dict[str, Any]:
+    own = {"count_include_pad": False, "divisor": None} if average else {}
     return {
         "pool_size": 1,
         "strides": None,
         "padding": 0,
         "dilation": 1,
         "ceil_mode": False,
-        "count_include_pad": False,
+        **own,
         "layout": "NC" + letters_of(rank),
         "out_layout": None,
     }
@@ -402,12 +406,12 @@ def _row(rank: int, average: bool) -> OpRow:
             ctx, infos, attrs, rank
         ),
         oracle,
-        _attributes(rank),
+        _attributes(rank, average),
         (f"aten.{word}_pool{rank}d.default",),
         ("AveragePool",) if average else ("MaxPool",),
         (*_window_samples(rank, case), *(_MORE[average] if rank == 2 else ())),
         f"{'Average' if average else 'Maximum'} of each window; the default stride is the window "
-        "size.",
+        "size." + (" `divisor` replaces the number of elements of a window." if average else ""),
         layout="pool",
     )
 
@@ -428,7 +432,7 @@ def _positions_row(rank: int) -> OpRow:
         deduce,
         lambda ctx, infos, attrs: _lower_positions(ctx, infos, attrs, rank),
         oracle,
-        _attributes(rank),
+        _attributes(rank, False),
         samples=(
             *_window_samples(rank, pool_case),
             *(_MORE[False] if rank == 2 else ()),

@@ -12,7 +12,6 @@ from blockwright.frontend.torch.operands import (
     only_first,
     per_axis,
 )
-from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
@@ -130,8 +129,6 @@ def _avg_pool(rank: int) -> Converter:
         count_include_pad: bool = True,
         divisor: Any = None,
     ) -> Any:
-        if divisor is not None:
-            raise ImporterError("avg_pool with divisor_override is not supported", code="BW507")
         return _pool(
             imp,
             node,
@@ -143,6 +140,7 @@ def _avg_pool(rank: int) -> Converter:
             padding,
             ceil_mode=bool(ceil_mode),
             count_include_pad=bool(count_include_pad),
+            divisor=divisor,
         )
 
     return convert

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from blockwright.frontend.torch.operands import (
     as_exported,
     axis_of,
     batched,
+    cast_to,
     dims_of,
     norm,
     only_first,
@@ -187,14 +189,12 @@ def _batch_norm(
     cudnn: bool = False,
 ) -> Any:
     if mean is None or variance is None:
+        mean, variance = _statistics(imp, x)
+    elif training:
         raise ImporterError(
-            "batch norm without running statistics",
+            "batch norm that updates its running statistics is training only",
             code="BW507",
-            help="keep them (track_running_stats=True)",
-        )
-    if training:
-        raise ImporterError(
-            "batch norm with the batch's statistics is training only", code="BW507", help=EVALUATION
+            help=EVALUATION,
         )
     one = _ones(x, _channels(x)) if weight is None else weight
     operands = x, one, one if bias is None else bias, mean, variance
@@ -207,6 +207,23 @@ def _batch_norm(
         scale=weight is not None,
         center=bias is not None,
     )
+
+
+def _statistics(imp: Importer, x: Any) -> tuple[Any, Any]:
+    """Mean and variance of each channel over the batch."""
+    op, shape, dtype = imp.builder.op, dims_of(x), x.tensor_info.dtype
+    channels = _channels(x)
+    axes = tuple(axis for axis in range(len(shape)) if axis != 1)
+    count = functools.reduce(ir.mul, (shape[axis] for axis in axes))
+    wide = cast_to(imp, x, ir.dtype_of("float32")) if dtype.bits < 32 else x
+
+    def per(total: Any) -> Any:
+        return op("divide", total, scalar=count, scalar_side="right")
+
+    mean = per(op("sum", wide, axes=axes, keepdims=True))
+    away = op("subtract", wide, mean)
+    variance = per(op("sum", op("multiply", away, away), axes=axes))
+    return reshape(imp, mean, (channels,)), variance
 
 
 @TABLE.overload("aten._native_batch_norm_legit_no_training.default")
@@ -296,7 +313,11 @@ def _elu(
 
 @TABLE.row("nn.prelu")
 def _prelu(imp: Importer, node: Any, x: Any, weight: Any) -> Any:
-    return imp.builder.op("nn.prelu", x, weight, axis=min(1, len(dims_of(x)) - 1))
+    slopes = weight if dims_of(weight) else reshape(imp, weight, (ir.const(1, "int64"),))
+    if not dims_of(x):
+        one = reshape(imp, x, (ir.const(1, "int64"),))
+        return reshape(imp, imp.builder.op("nn.prelu", one, slopes, axis=0), ())
+    return imp.builder.op("nn.prelu", x, slopes, axis=min(1, len(dims_of(x)) - 1))
 
 
 @TABLE.overload("aten.glu.default")

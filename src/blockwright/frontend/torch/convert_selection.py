@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
 from blockwright.frontend.torch.calls import require_elements
+from blockwright.frontend.torch.convert_run_time_sizes import positions
 from blockwright.frontend.torch.operands import (
     Registry,
     axis_of,
@@ -235,20 +236,36 @@ def _index_put(
 def _assigned_through_mask(
     imp: Importer, x: Any, indices: list[Any], new: Any, accumulate: bool
 ) -> Any:
-    """Assign one number to the elements under a mask of the first axes."""
+    """Assign values to the elements under a mask of the first axes.
+
+    There is one value for all of them, or as many as the mask has True elements.
+    """
     mask, *others = indices
-    if others or not all(ir.is_const_int(d, 1) for d in dims_of(new)):
+    if others:
         raise ImporterError(
-            "assignment of several values through a mask is not supported",
+            "assignment through a mask and other indices is not supported",
             code="BW507",
-            help="use torch.where, or torch.masked_scatter",
+            help="index with mask.nonzero() instead of the mask",
         )
-    ones = [_ONE] * (len(dims_of(x)) - len(dims_of(mask)))
-    mask = reshape(imp, mask, (*dims_of(mask), *ones)) if ones else mask
-    number = reshape(imp, new, ())
+    rest = len(dims_of(x)) - len(dims_of(mask))
+    shape = dims_of(new)
+    if len(shape) > rest and not ir.is_const_int(shape[-rest - 1], 1):
+        places = positions(imp, mask)
+        length = ir.TensorInfo((shape[-rest - 1],), ir.dtype_of("int64"))
+        message, values = _OTHER_COUNT, (shape[-rest - 1],)
+        places = [imp.builder.match_cast(p, length, "place", message, values) for p in places]
+        return imp.builder.op("index_put", x, new, *places, accumulate=accumulate)
+    mask = reshape(imp, mask, (*dims_of(mask), *[_ONE] * rest)) if rest else mask
+    new = reshape(imp, new, shape[len(shape) - rest :]) if len(shape) > rest else new
     if accumulate:
-        number = imp.builder.op("add", x, number)
-    return imp.builder.op("where", mask, number, x)
+        new = imp.builder.op("add", x, new)
+    return imp.builder.op("where", mask, new, x)
+
+
+_OTHER_COUNT = (
+    "BW708: %d values are assigned through a mask with another number of True elements\n"
+    "help: pass a value for each True element, or a single one"
+)
 
 
 @TABLE.overload("aten.masked_scatter.default")

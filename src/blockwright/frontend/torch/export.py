@@ -1,0 +1,101 @@
+"""Export of PyTorch modules by `torch.export`, with checked example arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from blockwright.frontend.torch.training import warn_of_training
+from blockwright.runtime.refused import require_storage
+from blockwright.support import ImporterError, OptionError
+
+
+def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_shapes: Any) -> Any:
+    """Export a module as it is called with the example arguments, in evaluation mode.
+
+    The module's modes and the example arguments stay as they are.
+
+    Raises:
+        OptionError: BW908 the example arguments are missing or of a wrong kind.
+        ImporterError: BW509 PyTorch cannot export the module.
+    """
+    import torch
+    import torch.utils._pytree as pytree
+
+    args, kwargs = _arguments(example_inputs), _keywords(example_kwargs)
+    if args is None and kwargs is None:
+        raise OptionError(
+            "a torch module needs example_inputs to be exported",
+            code="BW908",
+            help="bw.compile(model, (x, mask), dynamic_shapes=...)",
+        )
+    given = (args or (), kwargs or {})
+    leaves = pytree.tree_leaves(given)
+    for value in leaves:
+        if isinstance(value, np.ndarray):
+            raise OptionError(
+                "example_inputs holds a NumPy array; PyTorch exports with tensors",
+                code="BW908",
+                help="torch.from_numpy(x)",
+            )
+    for place, value in enumerate(leaves):
+        if isinstance(value, torch.Tensor):
+            require_storage(value, f"example input {place + 1}")
+    # Clone the inputs: the exporter would merge two inputs that are the same tensor.
+    distinct, named = pytree.tree_map_only(torch.Tensor, torch.clone, given)
+    warn_of_training(model)
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        with torch.no_grad():
+            return torch.export.export(
+                model.eval(), distinct, named, dynamic_shapes=dynamic_shapes, strict=False
+            )
+    except Exception as error:
+        raise ImporterError(
+            f"PyTorch could not export the model: {error}",
+            code="BW509",
+            help="torch.export.export fails with the same error: change the "
+            "model or dynamic_shapes until the export succeeds",
+        ) from error
+    finally:  # restore training or evaluation mode
+        for module, training in modes:
+            module.training = training
+
+
+def _arguments(given: Any) -> tuple[Any, ...] | None:
+    """The positional example arguments."""
+    import torch
+
+    if given is None:
+        return None
+    if isinstance(given, torch.Tensor):
+        raise OptionError(
+            "example_inputs is one tensor, not a sequence of arguments",
+            code="BW908",
+            help="bw.compile(model, (x,))",
+        )
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        kind = type(cast("Any", given)).__name__
+        raise OptionError(
+            f"example_inputs is a {kind}, not a sequence of arguments",
+            code="BW908",
+            help="bw.compile(model, (x,)); arguments by name: example_kwargs={...}",
+        )
+    return tuple(cast("Iterable[Any]", given))
+
+
+def _keywords(given: Any) -> dict[str, Any] | None:
+    """The example arguments that the module is called with by name."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not all(
+        isinstance(name, str) for name in cast("Mapping[Any, Any]", given)
+    ):
+        raise OptionError(
+            f"example_kwargs is a {type(given).__name__}, not a dict of arguments by name",
+            code="BW908",
+            help='bw.compile(model, (x,), example_kwargs={"mask": mask})',
+        )
+    return dict(cast("Mapping[str, Any]", given))
