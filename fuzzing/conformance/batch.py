@@ -218,7 +218,9 @@ def _attempt(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome] | Outc
         return results
     for one, after in zip(batch, tensors, strict=True):
         if not same_bits(after, one.sample.tensors):
-            text = difference(after, one.changed, one.changed_wide)
+            text = kind_difference(after, one.changed)
+            if not text and one.settled:
+                text = difference(after, one.changed, one.changed_wide)
             if text:
                 return Outcome("wrong", "", f"an input after the call: {text}")
     outcomes = [_compared(p, r) for p, r in zip(batch, results, strict=True)]

@@ -306,6 +306,22 @@ def sized_by_elements(d: Scope) -> None:
         if alike is None:
             return
         source = alike.name
+    _sized(d, how, source, mask, len(value.dims))
+
+
+@structure
+def sized_twice(d: Scope) -> None:
+    """Two values whose sizes are read from one tensor, with others between them."""
+    value = d.pick(lambda v: bool(v.dims) and v.dtype != "uint32")
+    if value is None:
+        return
+    _sized(d, "zeros", value.name, value.name, len(value.dims))
+    d.steps(4, structures=0.0)
+    _sized(d, "zeros", value.name, value.name, len(value.dims))
+
+
+def _sized(d: Scope, how: str, source: str, mask: str, rank: int) -> None:
+    """A value whose size an operator finds in elements of `source`, cast to a symbol."""
     dtype = {"nonzero": "int64", "zeros": "float32"}.get(how, str(d.run[source].dtype))
 
     def compute(r: Run) -> Array:
@@ -326,7 +342,7 @@ def sized_by_elements(d: Scope) -> None:
     }
     name = d.name()
     size = d.symbol(name, compute(d.run).shape[-1])
-    dims = (str(len(value.dims)), size) if how == "nonzero" else (size,)
+    dims = (str(rank), size) if how == "nonzero" else (size,)
     found = Value(name, dims, dtype)
 
     def sized(r: Run) -> Array:

@@ -99,12 +99,13 @@ def encoder(
     name: str = "",
     sizes: tuple[Sizes, Sizes] = TEXT_SIZES,
     without: str = "",
+    inputs: Any = tokens,
     **values: Any,
 ) -> Architecture:
     """An encoder with the configuration `TEXT`, except the value that it is `without`."""
     config = {key: value for key, value in {**TEXT, **values}.items() if key != without}
     build = from_config(kind, class_, **config)
-    return Architecture(name or kind, "text encoder", build, tokens, *sizes)
+    return Architecture(name or kind, "text encoder", build, inputs, *sizes)
 
 
 def decoder(

@@ -37,9 +37,10 @@ ENCODERS: tuple[Architecture, ...] = (
     encoder(
         "xlnet", without="max_position_embeddings", d_model=32, n_layer=2, n_head=4, d_inner=48
     ),
-    encoder("fnet", type_vocab_size=4),
+    encoder("fnet", inputs=ids_alone, type_vocab_size=4),
     encoder(
         "funnel",
+        "FunnelModel",
         without="num_hidden_layers",
         block_sizes=[1, 1],
         d_model=32,

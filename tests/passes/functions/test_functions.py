@@ -227,6 +227,23 @@ class TestBranches:
             exe((a, (b, F)), (4,))
         assert caught.value.code == "BW709"
 
+    def test_sizes_of_a_declared_result_may_be_bound_behind_a_branch(self) -> None:
+        exe = compiled("""
+    @R.function
+    def main(x: R.Tensor((3, 4), "float32")) -> R.Tensor(("m", 4), "float32"):
+        m = T.int64()
+        c = R.greater(R.sum(x), R.const(0, "float32"))
+        if c:
+            y: R.Tensor(ndim=2, dtype="float32") = R.slice(x, axis=0, end=2)
+        else:
+            y: R.Tensor(ndim=2, dtype="float32") = R.slice(x, axis=0, end=1)
+        z = R.match_cast(y, R.Tensor((m, 4), "float32"))
+        return z
+""")
+        x = floats(3, 4)
+        close(exe(x), x[:2])
+        close(exe(-x), -x[:1])
+
 
 class TestRecursion:
     TEXT = """

@@ -308,3 +308,53 @@ def test_what_has_no_size_is_refused(why: str) -> None:
         bw.compile(parse(REFUSED[why]))
     assert caught.value.code == why.split()[0]
     assert caught.value.help
+
+
+class TestATensorThatIsReadTwice:
+    """Equal loads are one load, but each cast reads the tensor."""
+
+    def test_keeps_its_memory_until_the_last_cast(self) -> None:
+        _, (first, second) = checked(
+            """
+@R.function
+def main(x: R.Tensor(("n",), "float32"), k: R.Tensor((), "int64")):
+    n = T.int64()
+    m = T.int64()
+    j = T.int64()
+    a = R.add(k, scalar=1, scalar_side="right")
+    one = R.match_cast(R.item(a), R.Prim(value=m))
+    y = R.slice(x, axis=0, begin=0, end=m)
+    total = R.sum(R.exp(R.subtract(x, R.sum(R.exp(x)))))
+    b = R.add(k, scalar=1, scalar_side="right")
+    other = R.match_cast(R.item(b), R.Prim(value=j))
+    z = R.add(R.slice(x, axis=0, begin=0, end=j), total)
+    return y, z
+""",
+            X,
+            np.array(2),
+        )
+        assert first.shape == second.shape == (3,)
+
+    def test_is_copied_before_an_update_in_between(self) -> None:
+        _, (first, second) = checked(
+            """
+@T.prim_func(private=True)
+def more(a: T.Buffer((), "int64")):
+    with T.block("a"):
+        a[()] = a[()] + T.int64(2)
+
+@R.function
+def main(x: R.Tensor(("n",), "float32"), k: R.Tensor((), "int64")):
+    n = T.int64()
+    m = T.int64()
+    a = R.add(k, scalar=1, scalar_side="right")
+    loaded = R.item(a)
+    b = R.call_tir_inplace(cls.more, (a,), [0], R.Tensor((), "int64"))
+    one = R.match_cast(loaded, R.Prim(value=m))
+    return R.slice(x, axis=0, begin=0, end=m), b
+""",
+            X,
+            np.array(2),
+        )
+        assert first.shape == (3,)
+        assert second == 5

@@ -16,6 +16,7 @@ from blockwright.frontend.torch.operands import (
     result_type,
     size_of,
 )
+from blockwright.frontend.torch.run_time_sizes import depends_on_data
 from blockwright.graph import shape_value
 from blockwright.support import ImporterError
 
@@ -109,7 +110,10 @@ def _slice(
     size = dims_of(x)[axis]
     length = node_shape(imp, node)[axis]
     begin = _start(imp, start, size)
-    stop = ir.add(begin, ir.mul(length, step))
+    if depends_on_data(node.meta["val"].shape[axis]):  # the length has no value yet
+        stop = size if end is None else _start(imp, end, size)
+    else:
+        stop = ir.add(begin, ir.mul(length, step))
     if step == 1 and imp.builder.analyzer.prove_equal(length, size):
         return x
     return imp.builder.op("slice", x, axis=axis, begin=begin, end=stop, step=step)

@@ -39,6 +39,7 @@ def _sym_numel(imp: Importer, node: Any, x: Any) -> Any:
 @TABLE.overload("aten.sym_stride.int", "aten.sym_storage_offset.default")
 def _place(imp: Importer, node: Any, *ignored: Any) -> Any:
     """A stride or offset of the exporter's tensor."""
+    imp.sizes.ignore(node.meta["val"])
     return imp.symbols.dim(node.meta["val"])
 
 

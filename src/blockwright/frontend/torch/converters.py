@@ -16,6 +16,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.torch import (
     convert_arithmetic,
+    convert_control,
     convert_gradients,
     convert_images,
     convert_layers,
@@ -321,6 +322,7 @@ def _all_converters() -> dict[str, Converter]:
     families = (
         TABLE,
         convert_arithmetic.TABLE,
+        convert_control.TABLE,
         convert_gradients.TABLE,
         convert_images.TABLE,
         convert_layers.TABLE,

@@ -14,6 +14,7 @@ from typing import Any
 from blockwright.frontend.torch.compositions import COMPOSITIONS
 from blockwright.frontend.torch.effects import kept_in_order, without_tokens
 from blockwright.frontend.torch.names import origin, target_name
+from blockwright.frontend.torch.regions import all_nodes
 from blockwright.support import BlockwrightError, Diagnostic, ImporterError
 
 _ROUNDS = 8  # most rounds; a decomposition may contain operators that must be decomposed in turn
@@ -132,7 +133,7 @@ def decompositions(operators: Iterable[Any]) -> dict[Any, Any]:
 def unknown_nodes(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
     """Operators that are not known → the nodes that call them."""
     result: dict[Any, list[Any]] = {}
-    for node in program.graph.nodes:
+    for node in all_nodes(program.graph_module):
         if node.op == "call_function" and target_name(node.target) not in known:
             result.setdefault(node.target, []).append(node)
     return result

@@ -12,7 +12,7 @@ at once, with their source lines.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -37,6 +37,7 @@ from blockwright.frontend.torch.mutation import functional, weights
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.random_state import RandomState
+from blockwright.frontend.torch.regions import all_nodes, attribute, is_graph
 from blockwright.frontend.torch.run_time_sizes import ASSERTIONS, RunTimeSizes
 from blockwright.frontend.torch.state import StateTable, updates
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
@@ -49,6 +50,8 @@ from blockwright.support import BlockwrightError, ImporterError
 
 KNOWN = frozenset(CONVERTERS) | IGNORED | ASSERTIONS
 """Overloads that are imported directly; others are decomposed."""
+BRANCHES = frozenset({"aten.cond", "aten.while_loop"})
+"""Operators that become branches, which a dataflow block cannot hold."""
 
 
 def to_numpy(tensor: Any, path: str) -> np.ndarray[Any, Any]:
@@ -84,7 +87,9 @@ class Importer:
         self.program = program = with_known_operators(
             functional(program), KNOWN, can_call if self.falls_back else no_node
         )
-        self.uses_framework = any(map(self._is_left, program.graph.nodes))
+        nodes = list(all_nodes(program.graph_module))
+        self.uses_framework = any(map(self._is_left, nodes))
+        self.has_branches = any(target_name(node.target) in BRANCHES for node in nodes)
         self.changes = updates(program)
         self.weights = weights(program)
         self.paths = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
@@ -96,7 +101,10 @@ class Importer:
         ranges = self.program.range_constraints
         self.symbols = SymbolTable(ranges, self.dynamic_names, factors)
         self.values: dict[str, Any] = {}
-        self.builder = GraphBuilder(self._bounds(), dataflow=not self.uses_framework)
+        self.module = self.program.graph_module
+        self.functions: dict[str, ir.GraphFunction] = {}
+        plain = self.uses_framework or self.has_branches
+        self.builder = GraphBuilder(self._bounds(), dataflow=not plain)
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
         self.input_leaves: list[int | _Constant] = []
@@ -159,16 +167,100 @@ class Importer:
         for node in sorted(self._inputs(), key=lambda node: node.name in self.state):
             self.values[node.name] = self._placeholder(node)  # state is last
         self._check_sizes()
-        for node in self.program.graph.nodes:
-            if node.op == "placeholder":
-                continue
+        return self._finish(self._compute(self.program.graph_module))
+
+    def _compute(self, module: Any) -> Any:
+        """Import the nodes of a graph whose inputs have values; returns its output node."""
+        for node in module.graph.nodes:
             if node.op == "call_function":
                 self.values[node.name] = self._call(node)
             elif node.op == "get_attr":
                 self.values[node.name] = self._attribute(node)
             elif node.op == "output":
-                return self._finish(node)
+                return node
         raise ImporterError("the exported program has no output", code="BW505")
+
+    # ---------------------------------------------------------------------------- control flow
+
+    def region(self, module: Any, operands: Sequence[Any]) -> list[Any]:
+        """Import the body of a control-flow operator, with values of its inputs; return its
+        outputs."""
+        outer = self.values, self.module
+        inputs = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        self.values, self.module = dict(zip(inputs, operands, strict=True)), module
+        try:
+            return [self.operand(value) for value in _flat(self._compute(module).args[0])]
+        finally:
+            self.values, self.module = outer
+
+    def branches(
+        self, condition: ir.GraphExpr, parts: Sequence[Any], operands: Sequence[Any], stated: Any
+    ) -> list[Any]:
+        """The values of one of two bodies, chosen when the model runs.
+
+        Args:
+            stated: the exporter's values of the results.
+        """
+        outer, made = self.builder, list[tuple[GraphBuilder, list[Any]]]()
+        for part in parts:
+            self.builder = outer.branch()
+            try:
+                made.append((self.builder, list(map(_as_tensor, self.region(part, operands)))))
+            finally:
+                self.builder = outer
+        infos = tuple(map(_common_info, *(values for _, values in made)))
+        then, other = (b.sequence(ir.TupleExpr(tuple(values))) for b, values in made)
+        return self._items(ir.If(condition, then, other, info=ir.TupleInfo(infos)), "chosen")
+
+    def loop(
+        self,
+        holds: Callable[[Sequence[Any]], ir.GraphExpr],
+        body: Any,
+        carried: Sequence[Any],
+        others: Sequence[Any],
+    ) -> list[Any]:
+        """The carried values after a loop, which becomes a function that calls itself.
+
+        Args:
+            holds: makes the condition, given the values of carried and other tensors.
+            body: the graph that maps these values to the carried ones of the next step.
+        """
+        outer, name = self.builder, f"loop_{len(self.functions)}"
+        values = [*carried, *others]
+        symbols = tuple(dict.fromkeys(v for x in values for v in ir.symbolic_vars(x.info)))
+        sizes = ir.ShapeExpr(symbols, info=ir.ShapeInfo(symbols))
+        count, result = len(carried), ir.TupleInfo(tuple(x.info for x in carried))
+        inner = GraphBuilder(self._bounds(), dataflow=False)
+        size = inner.param("sizes", ir.ShapeInfo(symbols))
+        params = [inner.param(f"value_{k}", x.info) for k, x in enumerate(values)]
+        self.functions[name] = ir.GraphFunction((), ir.SeqExpr((), size), result)  # reserved
+        try:
+            self.builder = inner
+            with self.random.refused("a loop"):
+                condition = holds(params)
+                self.builder = again = inner.branch()
+                new = list(map(_as_tensor, self.region(body, params)))
+        finally:
+            self.builder = outer
+        new = [_of_same_size(again, x, p.info) for x, p in zip(new, params, strict=False)]
+        call = ir.GraphCall(ir.GlobalVar(name), (size, *new, *params[count:]), info=result)
+        repeated = again.sequence(again.emit(call, "repeated"))
+        ended = inner.branch().sequence(ir.TupleExpr(tuple(params[:count]), info=result))
+        last = inner.emit(ir.If(condition, repeated, ended, info=result), "last")
+        made = inner.finish(name, last)
+        private = {k: v for k, v in made.attrs.items() if k != "global_symbol"}
+        self.functions[name] = made.replace(attrs=private)
+        first = ir.GraphCall(ir.GlobalVar(name), (sizes, *values), info=result)
+        return self._items(first, "looped")
+
+    def _items(self, value: ir.GraphExpr, name: str) -> list[Any]:
+        """The fields of a tuple."""
+        whole = self.builder.emit(value, name)
+        assert isinstance(whole.info, ir.TupleInfo)
+        return [
+            self.builder.emit(ir.TupleGetItem(whole, k, info=field))
+            for k, field in enumerate(whole.info.fields)
+        ]
 
     def add_state(self, table: StateTable, model: str) -> None:
         """Add the buffers that the program changes to a table."""
@@ -250,9 +342,9 @@ class Importer:
         return ir.TensorInfo(shape, torch_dtype(value.dtype), len(shape))
 
     def _attribute(self, node: Any) -> Any:
-        value: Any = self.program.graph_module
-        for part in str(node.target).split("."):
-            value = getattr(value, part)
+        value = attribute(self.module, node)
+        if is_graph(value):
+            return value
         held = as_pairs(value) if self.falls_back else value
         return constant(to_numpy(held, str(node.target)), str(node.target))
 
@@ -337,7 +429,8 @@ class Importer:
         if self.uses_framework:
             function = function.replace(pure=False)
             attrs[FALLBACKS] = {n: tuple(lines) for n, lines in self.fallbacks.items()}
-        return ir.IRModule({"main": function, **self.updates.programs}, attrs)
+        functions = {"main": function, **self.functions, **self.updates.programs}
+        return ir.IRModule(functions, attrs)
 
     def _result(self, value: Any) -> Any:
         """The value of an output; a number known at export has no node."""
@@ -411,6 +504,27 @@ def _input_tree(call: tuple[Any, Any], leaves: list[int | _Constant]) -> dict[st
     )
     tree = InputTree(names, len(args), trees)
     return None if tree.is_flat else msgspec.to_builtins(tree)
+
+
+def _common_info(one: Any, other: Any) -> ir.Info:
+    """The annotation of a value that is one of two."""
+    if not isinstance(one, ir.GraphExpr) or not isinstance(other, ir.GraphExpr):
+        raise ImporterError(
+            "branches that give numbers",
+            code="BW507",
+            help="return tensors from them, such as torch.full((), n)",
+        )
+    if ir.structural_equal(one.info, other.info):
+        return one.tensor_info
+    return ir.TensorInfo(None, one.tensor_info.dtype, one.tensor_info.rank)
+
+
+def _of_same_size(builder: GraphBuilder, value: Any, info: Any) -> Any:
+    """A value that a loop carries on, checked to have the size of its first value."""
+    if not isinstance(value, ir.GraphExpr):
+        raise ImporterError("a loop that carries a number", code="BW507", help="carry tensors")
+    same = ir.structural_equal(value.info, info)
+    return value if same else builder.match_cast(value, info, "carried")
 
 
 def _as_tensor(value: Any) -> Any:

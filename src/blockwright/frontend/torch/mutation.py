@@ -13,6 +13,11 @@ from typing import Any
 
 from blockwright.frontend.torch.decompose import decompositions, rewritten
 from blockwright.frontend.torch.names import origin
+from blockwright.frontend.torch.regions import (
+    all_nodes,
+    has_typed_region,
+    without_gradient_regions,
+)
 from blockwright.frontend.torch.shared_buffers import with_shared_buffers
 from blockwright.frontend.torch.whole_copies import with_whole_copies
 from blockwright.support import ImporterError
@@ -39,7 +44,9 @@ def functional(program: Any) -> Any:
 
     Raises: ImporterError BW512 if one writes through a tensor whose elements share memory.
     """
-    if all(_harmless(node) for node in program.graph.nodes):
+    program = without_gradient_regions(program)
+    module = program.graph_module
+    if all(map(_harmless, all_nodes(module))) and not has_typed_region(module):
         return program
     _refuse_repeated(program)
     changed = _changed_inputs(program)
@@ -62,7 +69,7 @@ def _refuse_repeated(program: Any) -> None:
 
     PyTorch's functional form adds up the changes of all elements that share one memory location.
     """
-    for node in program.graph.nodes:
+    for node in all_nodes(program.graph_module):
         if any(_repeats(changed) for changed in _written(node)):
             name = str(node.target).split(".")[1]
             raise ImporterError(

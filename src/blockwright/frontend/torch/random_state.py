@@ -8,6 +8,8 @@ another position, and the program moves the position on by their number.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from blockwright import ir
 from blockwright.frontend.torch.input_updates import InputUpdates
 from blockwright.graph import GraphBuilder, shape_value
 from blockwright.runtime.state import RANDOM
+from blockwright.support import ImporterError
 
 _PARAMETER = "generator"
 
@@ -31,10 +34,17 @@ class RandomState:
         self._builder, self._updates = builder, updates
         self._generator: ir.GraphVar | None = None
         self._steps = 0
+        self._refused = ""
         self.params: dict[str, str] = {}
 
     def bits(self, shape: tuple[ir.Expr, ...], dtype: str) -> ir.GraphVar:
         """New random bits, as "uint32" or "uint64"."""
+        if self._refused:
+            raise ImporterError(
+                f"a random operator in {self._refused}",
+                code="BW507",
+                help="draw the numbers of all steps before it",
+            )
         if self._generator is None:
             info = ir.TensorInfo((ir.const(2, "int64"),), ir.dtype_of("int64"), 1)
             self._generator = self._builder.param(_PARAMETER, info)
@@ -44,6 +54,15 @@ class RandomState:
         return self._builder.op(
             "random_bits", self._generator, shape_value(shape), step=step, dtype=dtype
         )
+
+    @contextmanager
+    def refused(self, place: str) -> Generator[None]:
+        """Meanwhile, random operators are an error: each would give the same numbers every time."""
+        before, self._refused = self._refused, place
+        try:
+            yield
+        finally:
+            self._refused = before
 
     def advance(self) -> None:
         """Move the position of the generator beyond all steps of the program."""

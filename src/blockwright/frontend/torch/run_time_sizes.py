@@ -27,6 +27,7 @@ class RunTimeSizes:
     def __init__(self, importer: Importer) -> None:
         self._importer = importer
         self._declared: set[ir.Var] = set()
+        self._ignored: set[str] = set()
 
     def declare(self, symbols: Iterable[ir.Var]) -> None:
         """Declare the ranges of symbols that no input binds."""
@@ -66,11 +67,20 @@ class RunTimeSizes:
         pattern = ir.TensorInfo(shape, torch_dtype(fake.dtype), device=info.device)
         return imp.builder.match_cast(value, pattern, value.name)
 
+    def ignore(self, place: Any) -> None:
+        """Ignore assertions about a stride or offset that depends on data.
+
+        It is one of the exporter's tensor; compiled code lays out values in its own way.
+        """
+        self._ignored.update(map(str, _symbols(place)))
+
     def check(self, node: Any) -> None:
         """Check an assertion of the model about sizes known only at run time."""
         condition: Any = getattr(node.args[0], "meta", {}).get("val")
         if not depends_on_data(condition):
             return  # implied by the ranges and guards of the inputs
+        if not self._ignored.isdisjoint(map(str, _symbols(condition))):
+            return
         imp = self._importer
         holds = imp.symbols.condition(condition)
         if imp.builder.analyzer.prove(holds):
@@ -81,9 +91,13 @@ class RunTimeSizes:
 
 def depends_on_data(size: Any) -> bool:
     """Whether a size or condition has a symbol that no input binds."""
+    return any(_is_unbacked(str(symbol)) for symbol in _symbols(size))
+
+
+def _symbols(size: Any) -> Iterable[Any]:
+    """The exporter's symbols in a size or condition."""
     expression = getattr(getattr(size, "node", None), "expr", None)
-    symbols: Iterable[Any] = getattr(expression, "free_symbols", ())
-    return any(_is_unbacked(str(symbol)) for symbol in symbols)
+    return getattr(expression, "free_symbols", ())
 
 
 def _is_unbacked(name: str) -> bool:

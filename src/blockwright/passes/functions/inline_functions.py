@@ -174,8 +174,9 @@ class _Inliner:
     def function(self, function: ir.GraphFunction) -> ir.GraphFunction:
         self.names = {param.name: 0 for param in function.params}
         self.bound.update(s for p in function.params for s in ir.parameter_symbols(p.info))
-        body = self._sequence(function.body, _Scope(self))
-        return function.replace(body=body)
+        scope = _Scope(self)
+        body = self._sequence(function.body, scope)
+        return function.replace(body=body, ret_info=scope.annotation(function.ret_info))
 
     def named(self, node: ir.GlobalVar) -> _Value:
         """A function of the module as a value."""

@@ -50,6 +50,7 @@ PIPELINE = Pipeline((
     ("DynShapeAwareMemoryPlanning", passes(
         "library.python_functions.python_functions",
         "library.library_programs.library_programs",
+        "host.repeat_loads.repeat_loads",
         "host.write_through.write_through",
         "host.protect_updates.protect_updates",
         "host.plan_storage.plan_storage",

@@ -1,0 +1,130 @@
+"""Control flow of PyTorch: branches and loops, and regions without gradients or of another type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops import map as map_over
+from torch._higher_order_ops import scan, while_loop
+from torch.export import Dim
+
+import blockwright as bw
+
+N = Dim("n", min=2, max=50)
+
+
+class Layer(torch.nn.Module):
+    """A layer, and a function of it and the inputs."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear, self.function = torch.nn.Linear(4, 4), function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(self.linear, *inputs)
+
+
+def check(function: Any, *calls: torch.Tensor, shapes: Any = None, tolerance: float = 1e-5) -> Any:
+    """Compile for the first input, and compare all of them with eager mode."""
+    model = Layer(function)
+    dynamic = None if shapes is None else ((shapes,),)
+    exe = bw.compile(model, calls[:1], dynamic_shapes=dynamic, options={"fallback": "error"})
+    for x in calls:
+        torch.testing.assert_close(exe(x), model(x), rtol=tolerance, atol=tolerance)
+    return exe
+
+
+def refused(function: Any, x: torch.Tensor, shapes: Any = None) -> str:
+    with pytest.raises(bw.BlockwrightError) as caught:
+        check(function, x, shapes=shapes)
+    assert caught.value.code == "BW507"
+    return caught.value.message
+
+
+POSITIVE, NEGATIVE = torch.rand(3, 4) + 0.1, -torch.rand(5, 4)
+
+
+class TestBranches:
+    def test_depend_on_data(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            def then(x: torch.Tensor) -> Any:
+                return layer(x).relu_() + 1, torch.special.xlogy(x, x.abs() + 1)
+
+            def other(x: torch.Tensor) -> Any:
+                inner = torch.cond(x.amin() < -0.5, lambda x: x * 2, lambda x: x * 3, (x,))
+                return inner, x.logsumexp(0, keepdim=True) + x
+
+            return torch.cond(x.sum() > 0, then, other, (x,))
+
+        check(function, POSITIVE, NEGATIVE, 0.1 * NEGATIVE, shapes={0: N})
+
+    def test_depend_on_sizes(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            return torch.cond(x.shape[0] > 4, lambda x: x.sum(0), lambda x: x.amax(0), (x,))
+
+        check(function, POSITIVE, NEGATIVE, shapes={0: N})
+
+    def test_may_give_different_sizes(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            y = torch.cond(x.sum() > 0, lambda x: x[:2] + 1, lambda x: x[:1] - 1, (x,))
+            return y.sum(0), y * 2
+
+        check(function, POSITIVE, -POSITIVE)
+
+
+class TestLoops:
+    def test_that_end_by_a_condition(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            def more(i: torch.Tensor, x: torch.Tensor) -> Any:
+                return x.abs().amax() < 3
+
+            return while_loop(more, lambda i, x: (i + 1, layer(x) + 2 * x), (torch.tensor(0), x))
+
+        check(function, POSITIVE, NEGATIVE, 10 * NEGATIVE, shapes={0: N}, tolerance=1e-4)
+
+    def test_over_an_axis(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            running = scan(lambda c, y: (c + layer(y), c * y), torch.zeros(4), x)
+            return running, map_over(lambda y: y.cumsum(0) * 2, x)
+
+        check(function, POSITIVE)
+
+    def test_over_an_axis_of_unknown_length_are_refused(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            return scan(lambda c, y: (c + y, c * y), torch.zeros(4), x)
+
+        assert "unknown length" in refused(function, POSITIVE, shapes={0: N})
+
+    def test_with_too_many_steps_are_an_error(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            return while_loop(lambda i: i < 3000, lambda i: (i + 1,), (x.sum().long(),))
+
+        exe = check(function, 1000 * POSITIVE)
+        with pytest.raises(bw.BlockwrightError) as caught:
+            exe(NEGATIVE[:3])
+        assert caught.value.code == "BW723"
+
+    def test_with_random_numbers_are_refused(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            return while_loop(
+                lambda i, x: i < 3, lambda i, x: (i + 1, x + torch.rand(4)), (torch.tensor(0), x)
+            )
+
+        assert "a random operator in a loop" in refused(function, POSITIVE)
+
+
+def test_regions() -> None:
+    def function(layer: Any, x: torch.Tensor) -> Any:
+        with torch.no_grad():
+            y = layer(x)
+            with torch.enable_grad():
+                z = layer(y).mul_(2)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            half = layer(x).relu_()
+            with torch.no_grad():
+                weights = torch.softmax(half, -1)
+        return y + z, half, weights
+
+    check(function, POSITIVE, NEGATIVE, shapes={0: N}, tolerance=1e-2)
