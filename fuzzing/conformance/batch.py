@@ -14,8 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from blockwright.frontend.torch import from_exported_program
-from blockwright.frontend.torch.decompose import decomposed, unknown_nodes
-from blockwright.frontend.torch.importer import KNOWN
+from blockwright.frontend.torch.decompose import decomposed, no_node, unknown_nodes
+from blockwright.frontend.torch.importer import is_known
 from blockwright.frontend.torch.mutation import functional
 from blockwright.frontend.torch.names import target_name
 from blockwright.support import ImporterError
@@ -173,7 +173,7 @@ def _uncovered(batch: list[Prepared], dynamic: bool) -> list[Outcome | None]:
     program = _exported(batch, dynamic)
     result: list[Outcome | None] = [None] * len(batch)
     try:
-        missing = unknown_nodes(decomposed(functional(program), KNOWN), KNOWN)
+        missing = unknown_nodes(decomposed(functional(program), is_known), is_known)
     except ImporterError:  # some sample cannot be decomposed: the caller tries each alone
         return result
     for operator, nodes in missing.items():
@@ -277,7 +277,7 @@ def _as_decomposed(one: Prepared, result: Any) -> bool:
     if isinstance(program, Outcome):
         return False
     whole = functional(program)
-    for known in (KNOWN, frozenset[str]()):
+    for known in (is_known, no_node):
         with contextlib.suppress(ImporterError):  # PyTorch cannot decompose everything
             parts = decomposed(whole, known)
             matches = parts.module()(*copied(one.sample.tensors))

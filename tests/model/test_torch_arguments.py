@@ -114,3 +114,29 @@ class TestArgumentsByName:
         with pytest.raises(bw.BlockwrightError, match="example_kwargs is a list") as caught:
             bw.compile(Keywords(), (torch.randn(3, 4),), example_kwargs=wrong)
         assert caught.value.code == "BW908"
+
+
+def test_histograms(agrees: Any) -> None:
+    agrees(
+        lambda x: (torch.histc(x, 10, -2, 2), torch.histc(x, 7), torch.histc(x[:3] * 0 + 1, 3)),
+        torch.randn(40),
+        others=[(torch.arange(40.0) / 10 - 2,)],
+    )
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_images_resized_with_antialiasing(mode: str, agrees: Any) -> None:
+    def resized(x: torch.Tensor) -> Any:
+        smooth = {"mode": mode, "antialias": True}
+        return (
+            F.interpolate(x, size=(9, 14), **smooth),
+            F.interpolate(x, size=(33, 40), align_corners=True, **smooth),
+            F.interpolate(x, scale_factor=0.4, **smooth),
+        )
+
+    agrees(
+        resized,
+        torch.randn(2, 3, 20, 31),
+        shapes=[{2: Dim("h", min=8, max=64)}],
+        others=[(torch.randn(2, 3, 50, 31),)],
+    )

@@ -17,6 +17,7 @@ import torch
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.frontend.torch import compositions, importer
 from blockwright.frontend.torch.guard_arithmetic import NotCovered, all_in_turn, truth
 from blockwright.frontend.torch.importer import from_exported_program
 from blockwright.ir.printer import script
@@ -403,3 +404,29 @@ def test_sizes_keep_their_own_symbols_where_these_fit() -> None:
 
     exported = torch.export.export(Halves(), (torch.randn(8),), dynamic_shapes=({0: AUTO},))
     assert "x_dim0_by_2" not in str(from_exported_program(exported))
+
+
+def test_branches_of_decompositions_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decomposition that asks whether a size is below another holds only for one answer."""
+
+    def halved_if_large(x: Any) -> Any:
+        return x / 2 if x.shape[0] > 10 else x * 3
+
+    overload = "aten.special_erfcx.default"
+    monkeypatch.setitem(compositions.COMPOSITIONS, overload, halved_if_large)
+    unknown = importer.KNOWN - {overload}
+    monkeypatch.setattr(importer, "KNOWN", unknown)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.erfcx(x)
+
+    program = torch.export.export(
+        Model(), (torch.ones(4),), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=50)},)
+    )
+    for _ in range(2):  # the second import finds the program's symbols as the first left them
+        exe = bw.compile(program)
+        assert torch.equal(exe(torch.ones(9)), torch.full((9,), 3.0))
+        with pytest.raises(bw.BlockwrightError, match="exported for sizes where x_dim0 <= 10") as caught:
+            exe(torch.ones(12))
+        assert caught.value.code == "BW719"

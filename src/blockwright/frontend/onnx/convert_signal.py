@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from blockwright import ir
+from blockwright.frontend.fourier import Complex, real_inverse, transformed
 from blockwright.frontend.onnx.call import (
     Call,
     Converters,
     Value,
     axis_of,
     dims_of,
-    dtype_of,
     rank_of,
 )
 from blockwright.frontend.onnx.model import element_type
@@ -38,70 +38,35 @@ def _dft(call: Call) -> Value:
     if size is None or count is None:
         raise call.error("the transformed axis has no known size", "declare it as a number")
     inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
+    op, parts = call.imp.builder.op, _parts(call, x)
     if inverse and onesided:
-        return _real_inverse(call, x, axis, size, count if call.has(1) else 2 * (size - 1))
-    return _transformed(call, x, axis, size, count, onesided, inverse)
+        count = count if call.has(1) else 2 * (size - 1)
+        result = Complex(real_inverse(op, parts, axis, count, 1 / count))
+    else:
+        rows = count // 2 + 1 if onesided else count
+        factor = 1 / count if inverse else 1.0
+        result = transformed(op, parts, axis, count, rows, inverse, factor)
+    if result.imaginary is None:
+        return call.apply("expand_dims", result.real, axis=rank - 1)
+    return _pairs(call, result)
 
 
-def _transformed(
-    call: Call,
-    x: ir.GraphExpr,
-    axis: int,
-    size: int,
-    count: int,
-    onesided: bool,
-    inverse: bool = False,
-) -> ir.GraphExpr:
-    """The transform of `count` elements, of which the operand has `size`; the others are 0."""
-    rank = rank_of(x)
-    kept = min(size, count)
-    x = call.apply("slice", x, axis=axis, begin=0, end=kept, step=1)
-    rows = count // 2 + 1 if onesided else count
-    angle = 2 * np.pi * np.outer(np.arange(kept), np.arange(rows)) / count
-    sign, factor = (1, 1 / count) if inverse else (-1, 1)
-    order = (*(k for k in range(rank) if k not in (axis, rank - 1)), rank - 1, axis)
-    moved = call.apply("permute_dims", x, axes=order)
-    kind = dtype_of(x).numpy()
-    cosine = call.imp.tensor((np.cos(angle) * factor).astype(kind))
-    sine = call.imp.tensor((sign * np.sin(angle) * factor).astype(kind))
-    with_cosine = call.apply("matmul", moved, cosine)
-    with_sine = call.apply("matmul", moved, sine)
+def _parts(call: Call, x: ir.GraphExpr) -> Complex:
+    """Real and imaginary parts of pairs, or of real numbers with a last axis of one."""
+    last = rank_of(x) - 1
 
-    def part(value: ir.GraphExpr, which: int) -> ir.GraphExpr:
-        return call.apply("slice", value, axis=rank - 2, begin=which, end=which + 1, step=1)
+    def part(which: int) -> ir.GraphExpr:
+        found = call.apply("slice", x, axis=last, begin=which, end=which + 1, step=1)
+        return call.apply("squeeze", found, axis=last)
 
-    real, imaginary = part(with_cosine, 0), part(with_sine, 0)
-    if ir.is_const_int(dims_of(x)[rank - 1], 2):
-        real = call.apply("subtract", real, part(with_sine, 1))
-        imaginary = call.apply("add", imaginary, part(with_cosine, 1))
-    both = call.apply("concat", real, imaginary, axis=rank - 2)
-    back = tuple(order.index(k) for k in range(rank))
-    return call.apply("permute_dims", both, axes=back)
+    return Complex(part(0), part(1) if ir.is_const_int(dims_of(x)[last], 2) else None)
 
 
-def _real_inverse(call: Call, x: ir.GraphExpr, axis: int, size: int, count: int) -> ir.GraphExpr:
-    """`count` real numbers from half of their spectrum.
-
-    The other half is its mirror image with the opposite imaginary part, so that each frequency but
-    0 and the highest of an even number counts twice.
-    """
-    rank, kept = rank_of(x), min(size, count // 2 + 1)
-    x = call.apply("slice", x, axis=axis, begin=0, end=kept, step=1)
-    angle = 2 * np.pi * np.outer(np.arange(kept), np.arange(count)) / count
-    factor = np.full((kept, 1), 2.0 / count)
-    factor[0] = 1 / count
-    if count % 2 == 0 and kept == count // 2 + 1:
-        factor[-1] = 1 / count
-    order = (*(k for k in range(rank) if k not in (axis, rank - 1)), rank - 1, axis)
-    moved = call.apply("permute_dims", x, axes=order)
-    total: ir.GraphExpr | None = None
-    for which, wave in enumerate((np.cos(angle), -np.sin(angle))):
-        part = call.apply("slice", moved, axis=rank - 2, begin=which, end=which + 1, step=1)
-        matrix = call.imp.tensor((wave * factor).astype(dtype_of(x).numpy()))
-        term = call.apply("matmul", part, matrix)
-        total = term if total is None else call.apply("add", total, term)
-    assert total is not None
-    return call.apply("permute_dims", total, axes=tuple(order.index(k) for k in range(rank)))
+def _pairs(call: Call, x: Complex) -> ir.GraphExpr:
+    assert x.imaginary is not None
+    axis = rank_of(x.real)
+    parts = [call.apply("expand_dims", part, axis=axis) for part in (x.real, x.imaginary)]
+    return call.apply("concat", *parts, axis=axis)
 
 
 @TABLE.op("MelWeightMatrix")
@@ -144,7 +109,9 @@ def _stft(call: Call) -> Value:
     framed = call.apply("take", x, place, axis=1)
     if window is not None:
         framed = call.apply("multiply", framed, call.reshape(window, (length, 1)))
-    return _transformed(call, framed, 2, length, length, bool(call.attr("onesided")))
+    rows = length // 2 + 1 if call.attr("onesided") else length
+    parts = Complex(call.apply("squeeze", framed, axis=3))
+    return _pairs(call, transformed(call.imp.builder.op, parts, 2, length, rows))
 
 
 @TABLE.op("Det")

@@ -347,3 +347,110 @@ def _max_unpool(
     whole = x.new_zeros([*lead, math.prod(output_size)])
     flat = whole.scatter(-1, indices.reshape([*lead, -1]), x.reshape([*lead, -1]))
     return flat.reshape([*lead, *output_size])
+
+
+# ---------------------------------------------------------------------------------------- counting
+@_composes("aten.histc.default")
+def _histogram(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Numbers of elements in intervals of equal length; the last one includes its upper end."""
+    import torch
+
+    x = x.reshape(-1)
+    low: Any = torch.full((), min, dtype=x.dtype, device=x.device)
+    high: Any = torch.full((), max, dtype=x.dtype, device=x.device)
+    if min == max and x.shape[0] != 0:
+        low, high = x.amin(), x.amax()
+    same = low == high
+    low, high = torch.where(same, low - 1, low), torch.where(same, high + 1, high)
+    inside = (x >= low) & (x <= high)
+    scaled = torch.where(inside, (x - low) * bins / (high - low), 0)
+    place = scaled.to(torch.int64).clamp(max=bins - 1)
+    counts = torch.zeros(bins, dtype=torch.int64, device=x.device)
+    return counts.scatter_add(0, place, inside.to(torch.int64)).to(x.dtype)
+
+
+@_composes("aten.searchsorted.Scalar")
+def _place_of_number(ordered: Any, value: Any, **named: Any) -> Any:
+    import torch
+
+    number = torch.full((), value, dtype=ordered.dtype, device=ordered.device)
+    return torch.ops.aten.searchsorted.Tensor(ordered, number, **named)
+
+
+# ------------------------------------------------------------------------ images with antialiasing
+@_composes("aten._upsample_bilinear2d_aa.default")
+def _smooth_bilinear(
+    x: Any, size: Sequence[Any], corners: bool, rows: float | None = None, columns: Any = None
+) -> Any:
+    return _resampled(x, size, corners, (rows, columns), 1.0, _triangle)
+
+
+@_composes("aten._upsample_bicubic2d_aa.default")
+def _smooth_bicubic(
+    x: Any, size: Sequence[Any], corners: bool, rows: float | None = None, columns: Any = None
+) -> Any:
+    return _resampled(x, size, corners, (rows, columns), 2.0, _cubic)
+
+
+def _triangle(distance: Any) -> Any:
+    return (1 - distance.abs()).clamp(min=0)
+
+
+def _cubic(distance: Any) -> Any:
+    """Keys' cubic with a = -1/2."""
+    import torch
+
+    x = distance.abs()
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0))
+
+
+def _resampled(
+    x: Any,
+    size: Sequence[Any],
+    corners: bool,
+    scales: Sequence[float | None],
+    reach: float,
+    filter: Callable[[Any], Any],
+) -> Any:
+    """A product with a matrix of filter weights along each of the last two axes."""
+    import torch
+
+    wide = x if x.is_floating_point() and x.itemsize > 2 else x.float()
+    rows, columns = (
+        _weights(torch, x.shape[axis], size[axis], corners, scales[axis], reach, filter).to(wide)
+        for axis in (-2, -1)
+    )
+    result = rows @ wide @ columns.transpose(0, 1)
+    return result if x.is_floating_point() else result.round().clamp(0, 255).to(x.dtype)
+
+
+def _weights(
+    torch: Any,
+    before: Any,
+    after: Any,
+    corners: bool,
+    stated: float | None,
+    reach: float,
+    filter: Callable[[Any], Any],
+) -> Any:
+    """The weight of each of `before` elements in each of `after` ones."""
+    # Tensors, so that no size decides which branch is taken.
+    wide = {"dtype": torch.float64}
+    if corners:
+        below = torch.full((), after - 1, **wide)
+        scale = torch.where(below > 0, torch.full((), before - 1, **wide) / below, 0.0)
+    elif stated:
+        scale = torch.full((), 1 / stated, **wide)
+    else:
+        scale = torch.full((), before, **wide) / torch.full((), after, **wide)
+    stretch = scale.clamp(min=1)
+    support = reach * stretch
+    center = scale * (torch.arange(after, **wide) + 0.5)
+    first = (center - support + 0.5).to(torch.int64).clamp(min=0).unsqueeze(1)
+    last = (center + support + 0.5).to(torch.int64).clamp(max=before).unsqueeze(1)
+    place = torch.arange(before)
+    weights = filter((place - center.unsqueeze(1) + 0.5) / stretch)
+    weights = torch.where((place >= first) & (place < last), weights, 0.0)
+    return weights / weights.sum(1, keepdim=True)

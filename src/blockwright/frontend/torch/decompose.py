@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from blockwright.frontend.torch.compositions import COMPOSITIONS
@@ -29,8 +29,8 @@ def no_node(node: Any) -> bool:
     return False
 
 
-def with_known_operators(program: Any, known: Container[str], left: Choice = no_node) -> Any:
-    """Decompose the operators outside of `known` where PyTorch can.
+def with_known_operators(program: Any, known: Choice, left: Choice = no_node) -> Any:
+    """Decompose the nodes that are not `known` where PyTorch can.
 
     Arguments: `left` tells which nodes with other operators may remain; all are left whole if
         PyTorch fails to decompose one.
@@ -47,7 +47,7 @@ def with_known_operators(program: Any, known: Container[str], left: Choice = no_
         return program
 
 
-def _decomposed(program: Any, known: Container[str], left: Choice) -> Any:
+def _decomposed(program: Any, known: Choice, left: Choice) -> Any:
     result = decomposed(program, known)
     missing = {
         op: rest
@@ -85,7 +85,7 @@ def _results(program: Any) -> list[Any]:
     return [values.get(name) for name in program.graph_signature.user_outputs]
 
 
-def decomposed(program: Any, known: Container[str]) -> Any:
+def decomposed(program: Any, known: Choice) -> Any:
     """Decompose, in several rounds, every operator that is not `known` and that PyTorch can."""
     for _ in range(_ROUNDS):
         table = decompositions(unknown_nodes(program, known))
@@ -130,11 +130,11 @@ def decompositions(operators: Iterable[Any]) -> dict[Any, Any]:
     return {op: how for op in operators if (how := decomposition(op)) is not None}
 
 
-def unknown_nodes(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
-    """Operators that are not known → the nodes that call them."""
+def unknown_nodes(program: Any, known: Choice) -> dict[Any, list[Any]]:
+    """Operators of nodes that are not known → these nodes."""
     result: dict[Any, list[Any]] = {}
     for node in all_nodes(program.graph_module):
-        if node.op == "call_function" and target_name(node.target) not in known:
+        if node.op == "call_function" and not known(node):
             result.setdefault(node.target, []).append(node)
     return result
 

@@ -67,7 +67,7 @@ def touches_complex(node: Any) -> bool:
 
 def is_complex(value: Any) -> bool:
     """Whether a value of the exporter is a complex tensor."""
-    return _part(value) is not None
+    return complex_part(value) is not None
 
 
 def as_pairs(tensor: Any) -> Any:
@@ -112,7 +112,7 @@ def _is_functional(node: Any) -> bool:
     return getattr(node.target, "__name__", "") == "auto_functionalized_v2"
 
 
-def _part(value: Any) -> str | None:
+def complex_part(value: Any) -> str | None:
     """The type of the parts of a complex tensor; None for other values."""
     return _PARTS.get(str(getattr(value, "dtype", "")).removeprefix("torch."))
 
@@ -212,7 +212,7 @@ class _Call:
 
     def _info(self, value: Any) -> ir.TensorInfo:
         """The annotation of a result; complex tensors and integers as they are stored."""
-        part = _part(value)
+        part = complex_part(value)
         if part is not None:
             shape = (*map(self.imp.symbols.dim, value.shape), ir.const(2, "int64"))
             return ir.TensorInfo(shape, ir.dtype_of(part), len(shape))

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -94,6 +95,53 @@ def checked_guards(
         )
         warnings.warn(BlockwrightWarning(message, code="BW510", help=_UNCHECKED), stacklevel=2)
     return checked
+
+
+class Decisions:
+    """What PyTorch assumes about sizes when it decomposes operators of a program.
+
+    A decomposition may branch on a size, such as `if scale > 1`; it then holds only for sizes that
+    take the same branch as those of the example. PyTorch notes this in the environment of the
+    program's symbols, not in the guards of the new program.
+
+    Args:
+        program: the exported program, not decomposed yet.
+    """
+
+    def __init__(self, program: Any) -> None:
+        self._environment = _environment(program)
+        if self._environment is not None:
+            _EXPORTED.setdefault(self._environment, len(self._environment.guards))
+
+    def made(self) -> list[Any]:
+        """Conditions on the exporter's symbols that were decided since the export."""
+        if self._environment is None:
+            return []
+        made = self._environment.guards[_EXPORTED[self._environment] :]
+        return [guard.expr for guard in made]
+
+
+_EXPORTED: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Environment of symbols → number of its guards when its program was first imported."""
+
+
+def _environment(program: Any) -> Any:
+    """The environment of a program's symbols; None if all sizes are numbers."""
+    for node in program.graph.nodes:
+        for size in getattr(node.meta.get("val"), "shape", ()):
+            if hasattr(size, "node"):
+                return size.node.shape_env
+    return None
+
+
+def decision_error(text: str, values: Mapping[str, ir.Expr]) -> tuple[str, tuple[ir.Expr, ...]]:
+    """Error message for a call that takes another branch, as a format, and the values in it."""
+    got = ", ".join(f"{_escaped(name)} = %d" for name in values)
+    return (
+        f"BW719: this program was exported for sizes where {_escaped(text)}, got {got}\n"
+        f"help: {_REMEDY}",
+        tuple(values.values()),
+    )
 
 
 def common_factors(

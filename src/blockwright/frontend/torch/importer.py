@@ -20,6 +20,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.fallback import FALLBACKS, Fallback
+from blockwright.frontend.torch import convert_complex
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
 from blockwright.frontend.torch.decompose import no_node, with_known_operators
 from blockwright.frontend.torch.framework_calls import (
@@ -30,7 +31,12 @@ from blockwright.frontend.torch.framework_calls import (
     is_complex,
     touches_complex,
 )
-from blockwright.frontend.torch.guards import checked_guards, common_factors
+from blockwright.frontend.torch.guards import (
+    Decisions,
+    checked_guards,
+    common_factors,
+    decision_error,
+)
 from blockwright.frontend.torch.input_updates import InputUpdates
 from blockwright.frontend.torch.memory_format import counted, memory_order
 from blockwright.frontend.torch.mutation import functional, weights
@@ -48,6 +54,8 @@ from blockwright.runtime.refused import require_data
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
+COMPLEX = convert_complex.TABLE.overloads
+"""Converters of overloads that take or return complex tensors."""
 KNOWN = frozenset(CONVERTERS) | IGNORED | ASSERTIONS
 """Overloads that are imported directly; others are decomposed."""
 BRANCHES = frozenset({"aten.cond", "aten.while_loop"})
@@ -75,6 +83,10 @@ def to_numpy(tensor: Any, path: str) -> np.ndarray[Any, Any]:
     return value.view(bits).numpy().view(stored)
 
 
+class _NeedsFramework(Exception):
+    """The framework has to compute a node that converters cover, but not with its arguments."""
+
+
 class Importer:
     """State of one import: symbols, graph builder, values of graph nodes so far."""
 
@@ -84,9 +96,11 @@ class Importer:
         self.call = program.call_spec, program.module_call_graph
         self.exported = program
         self.falls_back = fallback == "framework"
+        decisions = Decisions(program)
         self.program = program = with_known_operators(
-            functional(program), KNOWN, can_call if self.falls_back else no_node
+            functional(program), is_known, can_call if self.falls_back else no_node
         )
+        self.decisions = decisions.made()
         nodes = list(all_nodes(program.graph_module))
         self.uses_framework = any(map(self._is_left, nodes))
         self.has_branches = any(target_name(node.target) in BRANCHES for node in nodes)
@@ -99,6 +113,7 @@ class Importer:
     def _begin(self, factors: Mapping[str, int]) -> None:
         """Reset the import; `factors` are the known divisors of the exporter's symbols."""
         ranges = self.program.range_constraints
+        self.factors = factors
         self.symbols = SymbolTable(ranges, self.dynamic_names, factors)
         self.values: dict[str, Any] = {}
         self.module = self.program.graph_module
@@ -132,13 +147,23 @@ class Importer:
         """
         self._find_state(table)
         try:
-            return self._import()
+            return self._imported()
         except ImporterError as error:
             factors = self._common_factors() if error.code == "BW401" else {}
             if not factors:
                 raise
         self._begin(factors)
-        return self._import()
+        return self._imported()
+
+    def _imported(self) -> ir.IRModule:
+        """Import the program; again if a converter refuses arguments and the framework may not be
+        called yet: such calls need plain blocks."""
+        try:
+            return self._import()
+        except _NeedsFramework:
+            self.uses_framework = True
+            self._begin(self.factors)
+            return self._import()
 
     def _common_factors(self) -> dict[str, int]:
         """Exporter symbol → a factor of all sizes that satisfy the guards."""
@@ -287,7 +312,7 @@ class Importer:
         if node.name in self.weights:
             path = self.paths[node.name]
             held = self.weights[node.name]
-            return constant(to_numpy(as_pairs(held) if self.falls_back else held, path), path)
+            return constant(to_numpy(as_pairs(held), path), path)
         value = node.meta.get("val")
         if isinstance(value, (int, float, bool, str)) or value is None:
             self.input_leaves.append(_Constant(repr(value)))
@@ -326,6 +351,16 @@ class Importer:
             for condition in guard.conditions:
                 self.require(condition, message, values)
 
+    def _check_decisions(self) -> None:
+        """Check what PyTorch's decompositions assume about sizes, where all of these are known."""
+        analyzer = self.builder.analyzer
+        for decision in self.decisions:
+            condition = analyzer.simplify(self.symbols.condition(decision))
+            if not analyzer.prove(condition):
+                named = {v.name: v for v in ir.free_vars(condition)}
+                text = self.symbols.readable(decision)
+                self.require(condition, *decision_error(text, named))
+
     def require(self, condition: ir.Expr, message: str, values: Sequence[ir.Expr] = ()) -> None:
         """Reject calls with sizes for which a condition does not hold.
 
@@ -345,8 +380,7 @@ class Importer:
         value = attribute(self.module, node)
         if is_graph(value):
             return value
-        held = as_pairs(value) if self.falls_back else value
-        return constant(to_numpy(held, str(node.target)), str(node.target))
+        return constant(to_numpy(as_pairs(value), str(node.target)), str(node.target))
 
     def _call(self, node: Any) -> Any:
         name = target_name(node.target)
@@ -359,17 +393,23 @@ class Importer:
                 return self._framework_call(node)
             args = [self.operand(a) for a in node.args]
             kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
-            value = CONVERTERS[name](self, node, *args, **kwargs)
+            table = COMPLEX if touches_complex(node) else CONVERTERS
+            if name not in table:
+                raise _not_of_complex_numbers()
+            value = table[name](self, node, *args, **kwargs)
             return self.sizes.cast(node.meta.get("val"), value)
         except BlockwrightError as error:
+            if error.code == "BW507" and self.falls_back and can_call(node):
+                if not self.uses_framework:
+                    raise _NeedsFramework from error
+                return self._framework_call(node)
             raise ImporterError(
                 f"{name}: {error.message}", code=error.code, help=error.help, notes=(origin(node),)
             ) from error
 
     def _is_left(self, node: Any) -> bool:
         """Whether the framework computes a node."""
-        known = node.op != "call_function" or target_name(node.target) in KNOWN
-        return self.falls_back and (not known or touches_complex(node))
+        return self.falls_back and node.op == "call_function" and not is_known(node)
 
     def _framework_call(self, node: Any) -> Any:
         """The value of a node that the framework computes."""
@@ -383,11 +423,12 @@ class Importer:
             return self.values[value.name]
         if isinstance(value, (list, tuple)):
             return [self.operand(v) for v in cast("list[Any] | tuple[Any, ...]", value)]
-        if type(value).__name__ == "dtype":
+        if type(value).__name__ == "dtype" and not value.is_complex:
             return torch_dtype(value)
         return value
 
     def _finish(self, node: Any) -> ir.IRModule:
+        self._check_decisions()
         nodes = _flat(node.args[0])
         for value in {v.name: v for v in nodes if type(v).__name__ == "Node"}:
             kept = self.values[value]
@@ -472,6 +513,21 @@ class Importer:
         except Exception as error:  # a class that accepts tensors only
             raise _unknown_structure(str(spec).split(",")[0]) from error
         return _as_json(tree)
+
+
+def is_known(node: Any) -> bool:
+    """Whether a converter covers the operator that a node calls, for operands of its type."""
+    name = target_name(node.target)
+    return name in KNOWN if name in IGNORED or not touches_complex(node) else name in COMPLEX
+
+
+def _not_of_complex_numbers() -> ImporterError:
+    return ImporterError(
+        "operators of complex tensors are not all supported",
+        code="BW504",
+        help="compute with real and imaginary parts, or let the framework compute it: "
+        'options={"fallback": "framework"}',
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,8 @@ class RunTimeSizes:
             imp.builder.analyzer.bind(symbol, symbol_ranges(attrs, [symbol])[symbol])
 
     def cast(self, fake: Any, value: Any) -> Any:
-        """A value with the exporter's sizes, if some of these are known only at run time.
+        """A value with the exporter's sizes, which are checked when the model runs unless they are
+        proved to be those of the value.
 
         Arguments: `fake` is the exporter's tensor, or a list of them for several results.
         """
@@ -57,12 +58,15 @@ class RunTimeSizes:
             return value
         imp, info = self._importer, value.info
         sizes = getattr(fake, "shape", ())
-        if not any(map(depends_on_data, sizes)):
-            return value
+        late = any(map(depends_on_data, sizes))
+        if not late and (info.shape is None or len(sizes) != len(info.shape)):
+            return value  # complex numbers are stored with one axis more
         shape = tuple(imp.symbols.dim(size) for size in sizes)
         self.declare(v for dim in shape for v in ir.free_vars(dim))
         prove = imp.builder.analyzer.prove_equal
-        if info.shape is not None and all(map(prove, info.shape, shape)):
+        if info.shape is not None and all(
+            a is b or prove(a, b) for a, b in zip(info.shape, shape, strict=False)
+        ):
             return value
         pattern = ir.TensorInfo(shape, torch_dtype(fake.dtype), device=info.device)
         return imp.builder.match_cast(value, pattern, value.name)

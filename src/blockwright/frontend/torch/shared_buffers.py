@@ -62,7 +62,7 @@ def _joined(
             elif any(changed(nodes[each]) for each in group):
                 raise overlapping(paths[each] for each in group)
     graph.lint()
-    apart = {paths[name]: torch.empty_like(tensors[name]) for name in replaced}  # never read
+    apart = {paths[name]: _unread(tensors[name]) for name in replaced}
     held = (
         {path: apart.get(path, tensor) for path, tensor in group.items()}
         for group in (program.state_dict, program.constants)
@@ -72,6 +72,16 @@ def _joined(
         _with_outputs(program.graph_signature, graph),
         **dict(zip(("state_dict", "constants"), held, strict=True)),
     )
+
+
+def _unread(tensor: Any) -> Any:
+    """A tensor in place of one that the program does not read any more."""
+    import torch
+
+    other = torch.empty_like(tensor)
+    if not isinstance(tensor, torch.nn.Parameter):
+        return other
+    return torch.nn.Parameter(other, requires_grad=tensor.requires_grad)
 
 
 def _with_outputs(signature: Any, graph: Any) -> Any:

@@ -68,19 +68,29 @@ class SymbolTable:
             self._computed[expression] = None
 
     def condition(self, condition: Any) -> ir.Expr:
-        """Convert a bool or SymBool to an expression. Raises: ImporterError BW508."""
-        return (
-            ir.const(condition, "bool")
-            if isinstance(condition, bool)
-            else self._truth(_expression(condition))
-        )
+        """Convert a bool, a SymBool or its expression. Raises: ImporterError BW508."""
+        if isinstance(condition, bool):
+            return ir.const(condition, "bool")
+        return self._truth(_expression(condition) if hasattr(condition, "node") else condition)
+
+    def readable(self, expression: Any) -> str:
+        """The text of an exporter's expression, with our names of its symbols."""
+        text = str(expression)
+        for symbol in expression.free_symbols:
+            name = str(symbol)
+            text = re.sub(rf"\b{name}\b", self._names.get(name, name), text)
+        return text
 
     def _truth(self, expression: Any) -> ir.Expr:
         kind = type(expression).__name__
         if kind in _RELATIONS:
-            return ir.compare(
-                _RELATIONS[kind], self._convert(expression.lhs), self._convert(expression.rhs)
-            )
+            sides = expression.lhs, expression.rhs
+            if all(side.is_integer for side in sides):
+                return ir.compare(_RELATIONS[kind], *map(self._convert, sides))
+            floats = [self._float(side) for side in sides]
+            if None in floats:
+                raise self._unknown(expression)
+            return ir.compare(_RELATIONS[kind], *floats)
         if kind in ("BooleanTrue", "BooleanFalse"):
             return ir.const(kind == "BooleanTrue", "bool")
         parts = [self._truth(part) for part in expression.args]
