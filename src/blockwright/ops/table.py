@@ -30,6 +30,7 @@ _FAMILIES = (
     "elementwise_unary",
     "embedding",
     "grid_sample",
+    "grouped_matmul",
     "matmul",
     "move",
     "normalize",

@@ -380,3 +380,26 @@ def _tables() -> None:
 
 
 _tables()
+
+
+# -------------------------------------------------------------------------- mixtures of experts
+@TABLE.overload("aten._grouped_mm.default")
+def _grouped(
+    imp: Importer,
+    node: Any,
+    x: Any,
+    weight: Any,
+    offs: Any = None,
+    bias: Any = None,
+    out_dtype: Any = None,
+) -> Any:
+    if offs is None or len(dims_of(x)) != 2 or len(dims_of(weight)) != 3 or bias is not None:
+        raise ImporterError("grouped products other than of rows with matrices", code="BW507")
+    out = imp.builder.op("grouped_matmul", x, weight, offs)
+    return out if out_dtype is None else cast_to(imp, out, out_dtype)
+
+
+@TABLE.overload("transformers.grouped_mm_fallback.default")
+def _grouped_by_transformers(imp: Importer, node: Any, x: Any, weight: Any, offs: Any) -> Any:
+    """The operator that `transformers` registers for types without a kernel of PyTorch."""
+    return _grouped(imp, node, x, weight, offs)
