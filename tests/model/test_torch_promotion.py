@@ -156,7 +156,7 @@ def test_powers_whose_type_the_exporter_mistakes_are_refused() -> None:
 
     with pytest.raises(bw.ImporterError, match="states int64 for a power of bool") as caught:
         bw.compile(Power(), (torch.tensor([True, False]),))
-    assert caught.value.code == "BW507"
+    assert caught.value.code == "BW509"
 
 
 def test_sizes_are_operands(agrees: Any) -> None:

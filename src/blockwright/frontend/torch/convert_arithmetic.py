@@ -108,7 +108,7 @@ def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     if dtype is not result_type(node):
         raise ImporterError(
             f"PyTorch's exporter states {result_type(node)} for a power of {dtype}",
-            code="BW507",
+            code="BW509",
             help="use logical operators on bools",
         )
     number = b if is_tensor(a) and isinstance(b, (int, float)) else None

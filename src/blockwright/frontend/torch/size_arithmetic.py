@@ -7,6 +7,7 @@ such sizes; others stay floating-point computations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -127,6 +128,17 @@ def _multiple(value: ir.Expr) -> tuple[ir.Expr, Fraction] | None:
                 return None
             factor = left[1] * right[1]
             return (_product(left[0], right[0]), factor) if _is_short(factor) else None
+        case ir.Add(a=a, b=b):
+            left, right = _multiple(a), _multiple(b)
+            if left is None or right is None or not left[1] or not right[1]:
+                return None
+            (n, p), (m, q) = left, right
+            common = Fraction(
+                math.gcd(p.numerator * q.denominator, q.numerator * p.denominator),
+                p.denominator * q.denominator,
+            )
+            total = ir.add(_times(n, int(p / common)), _times(m, int(q / common)))
+            return (total, common) if _is_short(common) else None
         case ir.Div(a=a, b=ir.FloatImm(value=number)) if number and Fraction(number) > 0:
             left, factor = _multiple(a), 1 / Fraction(number)
             whole = left is not None and _is_short(left[1] * factor)

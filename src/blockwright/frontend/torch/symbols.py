@@ -147,7 +147,7 @@ class SymbolTable:
         return result
 
     def _float(self, expression: Any) -> ir.Expr | None:
-        """A product or quotient of floats; None for other operations."""
+        """A product, quotient or sum of floats; None for other operations."""
         kind = type(expression).__name__
         if getattr(expression, "is_Float", False) or getattr(expression, "is_Integer", False):
             return ir.const(float(expression), "float64")
@@ -157,14 +157,16 @@ class SymbolTable:
             return ir.truediv(
                 *(ir.cast_to(self._convert(part), "float64") for part in expression.args)
             )
-        if kind not in ("Mul", "FloatTrueDiv"):
+        if kind not in ("Mul", "FloatTrueDiv", "Add") or (
+            kind == "Add" and len(expression.args) > 2  # in an order that is not known
+        ):
             return None
         result: ir.Expr | None = None
         for part in expression.args:
             factor = self._float(part)
             if factor is None:
                 return None
-            join = ir.mul if kind == "Mul" else ir.truediv
+            join = {"Mul": ir.mul, "FloatTrueDiv": ir.truediv, "Add": ir.add}[kind]
             result = factor if result is None else join(result, factor)
         return result
 
