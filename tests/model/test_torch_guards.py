@@ -427,6 +427,8 @@ def test_branches_of_decompositions_are_checked(monkeypatch: pytest.MonkeyPatch)
     for _ in range(2):  # the second import finds the program's symbols as the first left them
         exe = bw.compile(program)
         assert torch.equal(exe(torch.ones(9)), torch.full((9,), 3.0))
-        with pytest.raises(bw.BlockwrightError, match="exported for sizes where x_dim0 <= 10") as caught:
+        with pytest.raises(
+            bw.BlockwrightError, match="exported for sizes where x_dim0 <= 10"
+        ) as caught:
             exe(torch.ones(12))
         assert caught.value.code == "BW719"

@@ -1,7 +1,8 @@
 """Structure of results: nesting as in the model, and writing into memory of the caller.
 
 A tree describes how results nest. It is the index of a result, null, {"tuple": […]}, {"list": […]}
-or {"dict": {…}}. Containers of a user-defined class have an additional key "class".
+or {"dict": {…}}. Containers of a user-defined class have an additional key "class", and those that
+PyTorch takes apart a key "context": what it needs to put them together.
 """
 
 from __future__ import annotations
@@ -57,9 +58,18 @@ def unflatten(tree: Any, results: Any) -> Any:
         named = {key: unflatten(item, flat) for key, item in content.items()}
         return named if result is None else result(**named)
     items = [unflatten(item, flat) for item in content]
+    if "context" in tree:
+        node = _registered(result)
+        return tuple(items) if node is None else node.unflatten_fn(items, tree["context"])
     if result is not None:
         return result(*items) if hasattr(result, "_fields") else result(items)
     return tuple(items) if kind == "tuple" else items
+
+
+def _registered(kind: type[Any] | None) -> Any:
+    """How PyTorch takes objects of a class apart and puts them together; None if it does not."""
+    pytree: Any = sys.modules.get("torch.utils._pytree")
+    return None if pytree is None else pytree.SUPPORTED_NODES.get(kind)
 
 
 def flatten(tree: Any, given: Any, count: int) -> list[Any]:
@@ -107,6 +117,17 @@ def collect(tree: Any, given: Any, path: str, found: list[Any], words: Words) ->
             )
         return
     kind, content = next(iter(tree.items()))
+    node = _registered(type(given)) if "context" in tree else None
+    if node is not None:
+        parts, context = node.flatten_fn(given)
+        if context != tree["context"]:
+            raise ArgumentError(
+                f"{path} is {describe(given)} made with {context!r}, where {words.model} one made "
+                f"with {tree['context']!r}",
+                code="BW702",
+                help=words.container,
+            )
+        given = parts
     if dataclasses.is_dataclass(given) and not isinstance(given, (type, Mapping)):
         given = vars(given)
     if not isinstance(given, Mapping if kind == "dict" else (list, tuple)):

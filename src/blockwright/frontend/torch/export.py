@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
@@ -31,6 +33,7 @@ def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_
             code="BW908",
             help="bw.compile(model, (x, mask), dynamic_shapes=...)",
         )
+    _register_caches()
     given = (args or (), kwargs or {})
     leaves = pytree.tree_leaves(given)
     for value in leaves:
@@ -62,6 +65,21 @@ def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_
     finally:  # restore training or evaluation mode
         for module, training in modes:
             module.training = training
+
+
+def _register_caches() -> None:
+    """Let PyTorch take apart the caches of `transformers`, which many of its models return.
+
+    `transformers` registers them only in its own exporters.
+    """
+    if "transformers.cache_utils" not in sys.modules:
+        return
+    with suppress(ImportError):
+        from transformers.integrations import executorch
+
+        register: Any = getattr(executorch, "register_dynamic_cache_export_support", None)
+        if register is not None:
+            register()
 
 
 def _arguments(given: Any) -> tuple[Any, ...] | None:

@@ -11,11 +11,9 @@ at once, with their source lines.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-import msgspec
 import numpy as np
 
 from blockwright import ir
@@ -47,11 +45,10 @@ from blockwright.frontend.torch.regions import all_nodes, attribute, is_graph
 from blockwright.frontend.torch.run_time_sizes import ASSERTIONS, RunTimeSizes
 from blockwright.frontend.torch.state import StateTable, updates
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
+from blockwright.frontend.torch.trees import Constant, input_tree, output_tree
 from blockwright.graph import GraphBuilder, constant
 from blockwright.ir.attributes import STATE
-from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.refused import require_data
-from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
 COMPLEX = convert_complex.TABLE.overloads
@@ -122,7 +119,7 @@ class Importer:
         self.builder = GraphBuilder(self._bounds(), dataflow=not plain)
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
-        self.input_leaves: list[int | _Constant] = []
+        self.input_leaves: list[int | Constant] = []
         self.state_params: dict[str, str] = {}
         self.updates = InputUpdates(self.builder)
         self.sizes = RunTimeSizes(self)
@@ -315,7 +312,7 @@ class Importer:
             return constant(to_numpy(as_pairs(held), path), path)
         value = node.meta.get("val")
         if isinstance(value, (int, float, bool, str)) or value is None:
-            self.input_leaves.append(_Constant(repr(value)))
+            self.input_leaves.append(Constant(repr(value)))
             return value
         if not hasattr(value, "shape"):
             raise ImporterError(
@@ -457,7 +454,9 @@ class Importer:
         function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
         tree = self._output_tree(results)
         attrs: dict[str, Any] = {"outputs_tree": tree, "framework": "torch"}
-        inputs = _input_tree(self.call, self.input_leaves)
+        spec, graph = self.call
+        signature = graph[0].signature if graph else None
+        inputs = input_tree(spec.in_spec, signature, self.input_leaves)
         if inputs is not None:
             attrs["inputs_tree"] = inputs
         if self.input_orders:
@@ -501,18 +500,11 @@ class Importer:
 
     def _output_tree(self, results: list[Any]) -> Any:
         """The model's output structure with result numbers as leaves (see `runtime.executable`)."""
-        import torch.utils._pytree as pytree
-
         numbers = iter(range(len(results)))
         leaves = [next(numbers) if r is not None else None for r in results]
         if self.exported.graph_signature.backward_signature is not None:
-            return _as_json(tuple(leaves))  # of a joint graph: the loss, then the gradients
-        spec = self.program.call_spec.out_spec
-        try:
-            tree = pytree.tree_unflatten(leaves, spec)
-        except Exception as error:  # a class that accepts tensors only
-            raise _unknown_structure(str(spec).split(",")[0]) from error
-        return _as_json(tree)
+            return {"tuple": leaves}  # of a joint graph: the loss, then the gradients
+        return output_tree(self.program.call_spec.out_spec, leaves)
 
 
 def is_known(node: Any) -> bool:
@@ -528,38 +520,6 @@ def _not_of_complex_numbers() -> ImporterError:
         help="compute with real and imaginary parts, or let the framework compute it: "
         'options={"fallback": "framework"}',
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Constant:
-    """An argument that is not a tensor, as text: its value is part of the program."""
-
-    text: str
-
-
-def _input_tree(call: tuple[Any, Any], leaves: list[int | _Constant]) -> dict[str, Any] | None:
-    """The nesting of the model's arguments (see `runtime.inputs`).
-
-    None if all arguments are single tensors, or if calls cannot take a container apart.
-    """
-    import torch.utils._pytree as pytree
-
-    spec, graph = call
-    try:
-        args, named = pytree.tree_unflatten(leaves, spec.in_spec)
-        trees = tuple(_as_json(v) for v in (*args, *named.values()))
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError, BlockwrightError):
-        return None  # a class that accepts tensors only
-    known = getattr(graph[0].signature, "forward_arg_names", None) if graph else None
-    names = tuple(known or ())
-    if len(names) != len(trees) or set(names[len(args) :]) != set(named):
-        return None
-    trees = (
-        *trees[: len(args)],
-        *(trees[len(args) + list(named).index(n)] for n in names[len(args) :]),
-    )
-    tree = InputTree(names, len(args), trees)
-    return None if tree.is_flat else msgspec.to_builtins(tree)
 
 
 def _common_info(one: Any, other: Any) -> ir.Info:
@@ -587,39 +547,6 @@ def _as_tensor(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return constant(cast("np.ndarray[Any, Any]", value))
     return value
-
-
-def _as_json(tree: Any) -> Any:
-    if tree is None or isinstance(tree, int):
-        return tree
-    if isinstance(tree, _Constant):
-        return None if tree.text == "None" else {"constant": tree.text}
-    kind = cast("type[Any]", type(tree))
-    if isinstance(tree, dict):
-        named = cast("dict[Any, Any]", tree)
-        if not all(isinstance(key, str) for key in named):
-            raise _unknown_structure("a dict with keys that are not strings")
-        return _of_class(kind, (dict,), {"dict": {k: _as_json(v) for k, v in named.items()}})
-    if isinstance(tree, (list, tuple)):
-        items = [_as_json(v) for v in cast("list[Any] | tuple[Any, ...]", tree)]
-        return _of_class(kind, (list, tuple), {"list" if kind is list else "tuple": items})
-    if dataclasses.is_dataclass(tree):
-        fields = {f.name: _as_json(getattr(tree, f.name)) for f in dataclasses.fields(tree)}
-        return _of_class(kind, (), {"dict": fields})
-    raise _unknown_structure(kind.__name__)
-
-
-def _of_class(kind: type[Any], plain: tuple[type[Any], ...], tree: dict[str, Any]) -> Any:
-    """Tag a part of a tree with the container class of the model's results."""
-    return tree if kind in plain else {**tree, "class": remember_class(kind)}
-
-
-def _unknown_structure(name: str) -> ImporterError:
-    return ImporterError(
-        f"output structure {name} is not supported",
-        code="BW506",
-        help="return tensors, tuples, lists, dicts, named tuples or dataclasses",
-    )
 
 
 def _flat(value: Any) -> list[Any]:
