@@ -194,33 +194,35 @@ def _sources(program: Any) -> dict[str, _Source]:
 
     users = [str(name) for name in program.graph_signature.user_inputs]
     result = {f"L['flat_args'][{k}]": _Source(name, name) for k, name in enumerate(users)}
-    try:
-        args, named = pytree.tree_unflatten(range(len(users)), program.call_spec.in_spec)
-    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        return result  # a class that accepts tensors only
     graph = program.module_call_graph
     names: list[str] = list(getattr(graph[0].signature, "forward_arg_names", None) or ())
-    bound = {**dict(zip(names, args, strict=False)), **named}
-    for path, leaf in _leaves(bound):
-        text = str(path[0].key) + pytree.keystr(path[1:])
-        source = result[_normal(f"L{pytree.keystr(path)}")] = _Source(text, users[leaf])
-        result[f"L['flat_args'][{leaf}]"] = source
-    for position, name in enumerate(names[: len(args)]):  # *rest is (rest_0, rest_1)
+    for leaf, (which, argument, *path) in enumerate(_paths(program, len(users))):
+        rest = pytree.keystr(tuple(path))
+        if which.idx == 0 and argument.idx >= len(names):
+            continue
+        name = names[argument.idx] if which.idx == 0 else str(argument.key)
+        source = _Source(f"{name}{rest}", users[leaf])
+        result[_normal(f"L['{name}']{rest}")] = result[f"L['flat_args'][{leaf}]"] = source
         base, _, index = name.rpartition("_")
-        if base and index.isdigit():
-            for path, leaf in _leaves(args[position]):
-                rest = f"[{int(index)}]{pytree.keystr(path)}"
-                source = _Source(f"{base}{rest}", users[leaf])
-                result.setdefault(_normal(f"L['{base}']{rest}"), source)
+        if which.idx == 0 and base and index.isdigit():  # *rest is (rest_0, rest_1)
+            text = f"[{int(index)}]{rest}"
+            more = _Source(f"{base}{text}", users[leaf])
+            result.setdefault(_normal(f"L['{base}']{text}"), more)
     return result
 
 
-def _leaves(tree: Any) -> list[tuple[Any, int]]:
-    """Paths and leaves of nested containers of numbers."""
+def _paths(program: Any, count: int) -> list[tuple[Any, ...]]:
+    """Where each input is in the pair of positional arguments and those by name."""
     import torch.utils._pytree as pytree
 
-    leaves: list[Any] = pytree.tree_leaves_with_path(tree)
-    return leaves
+    try:
+        given = getattr(program, "example_inputs", None)
+        if given is None:
+            given = pytree.tree_unflatten(range(count), program.call_spec.in_spec)
+        found: list[Any] = pytree.tree_leaves_with_path(given)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return []  # a class that accepts tensors only
+    return [path for path, _ in found] if len(found) == count else []
 
 
 def _normal(text: str) -> str:
