@@ -6,6 +6,7 @@ BENCH_ARGS ?=
 DEMO_ARGS ?=
 FUZZ_ARGS ?= --minutes 60
 CONFORMANCE_ARGS ?=
+MODELS_ARGS ?=
 TEST_ARGS ?=
 
 PIP := -m pip install -qq --no-input --disable-pip-version-check --no-warn-script-location $(PIP_ARGS)
@@ -15,13 +16,14 @@ SOURCES := $(shell find src -name '*.py' -o -name '*.pyi')
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz conformance mutation properties bench lint docs clean
+.PHONY: help demo test fuzz conformance models mutation properties bench lint docs clean
 
 help:
 	@echo "make demo   compile a sentence-embedding model and compare it with PyTorch"
 	@echo "make test   run the tests"
 	@echo "make fuzz   random schedules for an hour, failures reduced; FUZZ_ARGS=\"--steps 1000\""
 	@echo "make conformance  PyTorch's own samples of every operator; writes docs/conformance.md"
+	@echo "make models  architectures beside PyTorch; writes docs/model-coverage.md"
 	@echo "make mutation  put faults into the primitives; writes docs/safety-net.md"
 	@echo "make properties  run the property tests with many more examples"
 	@echo "make bench  run the benchmarks, beside other engines; BENCH_ARGS=gemm for one of them"
@@ -44,6 +46,9 @@ fuzz: .venv/stamp-package
 
 conformance: .venv/stamp-package .venv/stamp-dev
 	$(PY) -m fuzzing.conformance --page docs/conformance.md $(CONFORMANCE_ARGS)
+
+models: .venv/stamp-package .venv/stamp-models
+	$(PY) -m fuzzing.models --page docs/model-coverage.md $(MODELS_ARGS)
 
 mutation: .venv/stamp-package .venv/stamp-dev
 	$(PY) -m fuzzing.mutation --page docs/safety-net.md
@@ -87,6 +92,11 @@ clean:
 .venv/stamp-dev: .venv/stamp requirements/dev.txt
 	@echo "==> .venv: tests and linters"
 	@$(PY) $(PIP) --no-deps --requirement requirements/dev.txt
+	@touch $@
+
+.venv/stamp-models: .venv/stamp-dev requirements/models.txt
+	@echo "==> .venv: exporter to ONNX"
+	@$(PY) $(PIP) --no-deps --requirement requirements/models.txt
 	@touch $@
 
 .venv/stamp-package: .venv/stamp pyproject.toml
