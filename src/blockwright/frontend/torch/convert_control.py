@@ -7,11 +7,12 @@ scan(f, init, xs); map(f, xs)         the body once for each element of the firs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
-from blockwright.frontend.torch.operands import Registry, dims_of, is_tensor, reshape
+from blockwright.frontend.torch.operands import Registry, as_tensor, dims_of, is_tensor, reshape
+from blockwright.graph import GraphBuilder
 from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def _cond(
 ) -> Any:
     if isinstance(predicate, bool):
         return imp.region(then if predicate else other, operands)
-    return imp.branches(_truth(imp, predicate), (then, other), operands, node.meta["val"])
+    return _branches(imp, _truth(imp, predicate), (then, other), operands)
 
 
 def _truth(imp: Importer, predicate: Any) -> ir.GraphExpr:
@@ -53,7 +54,98 @@ def _while_loop(
     def holds(values: Sequence[Any]) -> ir.GraphExpr:
         return _truth(imp, imp.region(condition, values)[0])
 
-    return imp.loop(holds, body, carried, others)
+    return _loop(imp, holds, body, carried, others)
+
+
+def _branches(
+    imp: Importer,
+    condition: ir.GraphExpr,
+    parts: Sequence[Any],
+    operands: Sequence[Any],
+) -> list[Any]:
+    """The values of one of two bodies, chosen when the model runs."""
+    outer, made = imp.builder, list[tuple[GraphBuilder, list[Any]]]()
+    for part in parts:
+        imp.builder = outer.branch()
+        try:
+            made.append((imp.builder, list(map(as_tensor, imp.region(part, operands)))))
+        finally:
+            imp.builder = outer
+    infos = tuple(map(_common_info, *(values for _, values in made)))
+    then, other = (b.sequence(ir.TupleExpr(tuple(values))) for b, values in made)
+    return _items(imp, ir.If(condition, then, other, info=ir.TupleInfo(infos)), "chosen")
+
+
+def _loop(
+    imp: Importer,
+    holds: Callable[[Sequence[Any]], ir.GraphExpr],
+    body: Any,
+    carried: Sequence[Any],
+    others: Sequence[Any],
+) -> list[Any]:
+    """The carried values after a loop, which becomes a function that calls itself.
+
+    Args:
+        holds: makes the condition, given the values of carried and other tensors.
+        body: the graph that maps these values to the carried ones of the next step.
+    """
+    outer, name = imp.builder, f"loop_{next(imp.numbers)}"
+    values = [*carried, *others]
+    symbols = tuple(dict.fromkeys(v for x in values for v in ir.symbolic_vars(x.info)))
+    sizes = ir.ShapeExpr(symbols, info=ir.ShapeInfo(symbols))
+    count, result = len(carried), ir.TupleInfo(tuple(x.info for x in carried))
+    inner = GraphBuilder(imp.bounds(), dataflow=False)
+    size = inner.param("sizes", ir.ShapeInfo(symbols))
+    params = [inner.param(f"value_{k}", x.info) for k, x in enumerate(values)]
+    try:
+        imp.builder = inner
+        with imp.random.refused("a loop"):
+            condition = holds(params)
+            imp.builder = again = inner.branch()
+            new = list(map(as_tensor, imp.region(body, params)))
+    finally:
+        imp.builder = outer
+    new = [_of_same_size(again, x, p.info) for x, p in zip(new, params, strict=False)]
+    call = ir.GraphCall(ir.GlobalVar(name), (size, *new, *params[count:]), info=result)
+    repeated = again.sequence(again.emit(call, "repeated"))
+    ended = inner.branch().sequence(ir.TupleExpr(tuple(params[:count]), info=result))
+    last = inner.emit(ir.If(condition, repeated, ended, info=result), "last")
+    made = inner.finish(name, last)
+    private = {k: v for k, v in made.attrs.items() if k != "global_symbol"}
+    imp.functions[name] = made.replace(attrs=private)
+    first = ir.GraphCall(ir.GlobalVar(name), (sizes, *values), info=result)
+    return _items(imp, first, "looped")
+
+
+def _items(imp: Importer, value: ir.GraphExpr, name: str) -> list[Any]:
+    """The fields of a tuple."""
+    whole = imp.builder.emit(value, name)
+    assert isinstance(whole.info, ir.TupleInfo)
+    return [
+        imp.builder.emit(ir.TupleGetItem(whole, k, info=field))
+        for k, field in enumerate(whole.info.fields)
+    ]
+
+
+def _common_info(one: Any, other: Any) -> ir.Info:
+    """The annotation of a value that is one of two."""
+    if not isinstance(one, ir.GraphExpr) or not isinstance(other, ir.GraphExpr):
+        raise ImporterError(
+            "branches that give numbers",
+            code="BW507",
+            help="return tensors from them, such as torch.full((), n)",
+        )
+    if ir.structural_equal(one.info, other.info):
+        return one.tensor_info
+    return ir.TensorInfo(None, one.tensor_info.dtype, one.tensor_info.rank)
+
+
+def _of_same_size(builder: GraphBuilder, value: Any, info: Any) -> Any:
+    """A value that a loop carries on, checked to have the size of its first value."""
+    if not isinstance(value, ir.GraphExpr):
+        raise ImporterError("a loop that carries a number", code="BW507", help="carry tensors")
+    same = ir.structural_equal(value.info, info)
+    return value if same else builder.match_cast(value, info, "carried")
 
 
 @TABLE.overload("aten.scan")

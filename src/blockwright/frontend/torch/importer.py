@@ -11,7 +11,8 @@ at once, with their source lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -39,7 +40,7 @@ from blockwright.frontend.torch.input_updates import InputUpdates
 from blockwright.frontend.torch.memory_format import counted, memory_order
 from blockwright.frontend.torch.mutation import functional, weights
 from blockwright.frontend.torch.names import origin, target_name
-from blockwright.frontend.torch.operands import torch_dtype
+from blockwright.frontend.torch.operands import as_tensor, torch_dtype
 from blockwright.frontend.torch.random_state import RandomState
 from blockwright.frontend.torch.regions import all_nodes, attribute, is_graph
 from blockwright.frontend.torch.run_time_sizes import ASSERTIONS, RunTimeSizes
@@ -115,8 +116,9 @@ class Importer:
         self.values: dict[str, Any] = {}
         self.module = self.program.graph_module
         self.functions: dict[str, ir.GraphFunction] = {}
+        self.numbers = itertools.count()
         plain = self.uses_framework or self.has_branches
-        self.builder = GraphBuilder(self._bounds(), dataflow=not plain)
+        self.builder = GraphBuilder(self.bounds(), dataflow=not plain)
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
         self.input_leaves: list[int | Constant] = []
@@ -126,7 +128,7 @@ class Importer:
         self.fallbacks: dict[str, list[str]] = {}
         self.random = RandomState(self.builder, self.updates)
 
-    def _bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, Any]:
         """Ranges of all symbols in input sizes; needed before the first parameter is created."""
         sizes = [
             size for node in self._inputs() for size in getattr(node.meta.get("val"), "shape", ())
@@ -214,75 +216,6 @@ class Importer:
             return [self.operand(value) for value in _flat(self._compute(module).args[0])]
         finally:
             self.values, self.module = outer
-
-    def branches(
-        self, condition: ir.GraphExpr, parts: Sequence[Any], operands: Sequence[Any], stated: Any
-    ) -> list[Any]:
-        """The values of one of two bodies, chosen when the model runs.
-
-        Args:
-            stated: the exporter's values of the results.
-        """
-        outer, made = self.builder, list[tuple[GraphBuilder, list[Any]]]()
-        for part in parts:
-            self.builder = outer.branch()
-            try:
-                made.append((self.builder, list(map(_as_tensor, self.region(part, operands)))))
-            finally:
-                self.builder = outer
-        infos = tuple(map(_common_info, *(values for _, values in made)))
-        then, other = (b.sequence(ir.TupleExpr(tuple(values))) for b, values in made)
-        return self._items(ir.If(condition, then, other, info=ir.TupleInfo(infos)), "chosen")
-
-    def loop(
-        self,
-        holds: Callable[[Sequence[Any]], ir.GraphExpr],
-        body: Any,
-        carried: Sequence[Any],
-        others: Sequence[Any],
-    ) -> list[Any]:
-        """The carried values after a loop, which becomes a function that calls itself.
-
-        Args:
-            holds: makes the condition, given the values of carried and other tensors.
-            body: the graph that maps these values to the carried ones of the next step.
-        """
-        outer, name = self.builder, f"loop_{len(self.functions)}"
-        values = [*carried, *others]
-        symbols = tuple(dict.fromkeys(v for x in values for v in ir.symbolic_vars(x.info)))
-        sizes = ir.ShapeExpr(symbols, info=ir.ShapeInfo(symbols))
-        count, result = len(carried), ir.TupleInfo(tuple(x.info for x in carried))
-        inner = GraphBuilder(self._bounds(), dataflow=False)
-        size = inner.param("sizes", ir.ShapeInfo(symbols))
-        params = [inner.param(f"value_{k}", x.info) for k, x in enumerate(values)]
-        self.functions[name] = ir.GraphFunction((), ir.SeqExpr((), size), result)  # reserved
-        try:
-            self.builder = inner
-            with self.random.refused("a loop"):
-                condition = holds(params)
-                self.builder = again = inner.branch()
-                new = list(map(_as_tensor, self.region(body, params)))
-        finally:
-            self.builder = outer
-        new = [_of_same_size(again, x, p.info) for x, p in zip(new, params, strict=False)]
-        call = ir.GraphCall(ir.GlobalVar(name), (size, *new, *params[count:]), info=result)
-        repeated = again.sequence(again.emit(call, "repeated"))
-        ended = inner.branch().sequence(ir.TupleExpr(tuple(params[:count]), info=result))
-        last = inner.emit(ir.If(condition, repeated, ended, info=result), "last")
-        made = inner.finish(name, last)
-        private = {k: v for k, v in made.attrs.items() if k != "global_symbol"}
-        self.functions[name] = made.replace(attrs=private)
-        first = ir.GraphCall(ir.GlobalVar(name), (sizes, *values), info=result)
-        return self._items(first, "looped")
-
-    def _items(self, value: ir.GraphExpr, name: str) -> list[Any]:
-        """The fields of a tuple."""
-        whole = self.builder.emit(value, name)
-        assert isinstance(whole.info, ir.TupleInfo)
-        return [
-            self.builder.emit(ir.TupleGetItem(whole, k, info=field))
-            for k, field in enumerate(whole.info.fields)
-        ]
 
     def add_state(self, table: StateTable, model: str) -> None:
         """Add the buffers that the program changes to a table."""
@@ -436,7 +369,7 @@ class Importer:
         self.random.advance()
         nodes = nodes[len(self.changes) :]
         results = [self._result(v) for v in nodes]
-        kept = [_as_tensor(r) for r in results if r is not None]
+        kept = [as_tensor(r) for r in results if r is not None]
         for result in kept:
             if not isinstance(result, ir.GraphExpr):
                 raise ImporterError("an output of the model is not a tensor", code="BW506")
@@ -520,33 +453,6 @@ def _not_of_complex_numbers() -> ImporterError:
         help="compute with real and imaginary parts, or let the framework compute it: "
         'options={"fallback": "framework"}',
     )
-
-
-def _common_info(one: Any, other: Any) -> ir.Info:
-    """The annotation of a value that is one of two."""
-    if not isinstance(one, ir.GraphExpr) or not isinstance(other, ir.GraphExpr):
-        raise ImporterError(
-            "branches that give numbers",
-            code="BW507",
-            help="return tensors from them, such as torch.full((), n)",
-        )
-    if ir.structural_equal(one.info, other.info):
-        return one.tensor_info
-    return ir.TensorInfo(None, one.tensor_info.dtype, one.tensor_info.rank)
-
-
-def _of_same_size(builder: GraphBuilder, value: Any, info: Any) -> Any:
-    """A value that a loop carries on, checked to have the size of its first value."""
-    if not isinstance(value, ir.GraphExpr):
-        raise ImporterError("a loop that carries a number", code="BW507", help="carry tensors")
-    same = ir.structural_equal(value.info, info)
-    return value if same else builder.match_cast(value, info, "carried")
-
-
-def _as_tensor(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return constant(cast("np.ndarray[Any, Any]", value))
-    return value
 
 
 def _flat(value: Any) -> list[Any]:

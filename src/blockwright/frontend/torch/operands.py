@@ -9,7 +9,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.torch.promotion import stored_number
-from blockwright.graph import shape_value
+from blockwright.graph import constant, shape_value
 from blockwright.support import ImporterError, IRError
 
 EVALUATION = (
@@ -72,6 +72,12 @@ def torch_dtype(dtype: Any) -> ir.DType:
         if name.startswith("complex")
         else "convert to another type before",
     )
+
+
+def as_tensor(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return constant(value)
+    return value
 
 
 def is_tensor(value: Any) -> bool:
