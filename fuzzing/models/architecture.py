@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,8 +57,7 @@ def from_config(kind: str, class_: str = "", **values: Any) -> Callable[[], torc
     """Builder of the base model of a `transformers` configuration, or of one of its classes."""
 
     def build() -> torch.nn.Module:
-        import transformers
-
+        transformers: Any = importlib.import_module("transformers")
         config = transformers.AutoConfig.for_model(kind, **values)
         if class_:
             return getattr(transformers, class_)(config)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fuzzing.models.architecture import (
     TEXT,
     TEXT_SIZES,
@@ -110,7 +112,13 @@ DECODERS: tuple[Architecture, ...] = (
     decoder("lfm2", "Lfm2ForCausalLM", full_attn_idxs=[1]),
 )  # fmt: skip
 
-_T5 = {"d_kv": 8, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4}
+_T5: dict[str, Any] = {
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+}
 
 BOTH: tuple[Architecture, ...] = (
     sequence_to_sequence("t5", "T5ForConditionalGeneration", **_T5),
@@ -129,7 +137,7 @@ BOTH: tuple[Architecture, ...] = (
 
 def _prophet() -> Architecture:
     values = {k: v for k, v in TEXT.items() if k not in ("num_hidden_layers", "intermediate_size")}
-    parts = {
+    parts: dict[str, Any] = {
         "num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 4,
         "num_decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48,
     }  # fmt: skip

@@ -38,7 +38,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 def attempt(architecture: Architecture, route: str) -> Trial:
     """Build, compile and compare an architecture by one route."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     error = 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -116,7 +116,14 @@ def _static(model: torch.nn.Module, given: list[Inputs]) -> Any:
         exe = bw.compile(model, example_kwargs=given[0], options={"fallback": "error"})
     except Exception as problem:  # noqa: BLE001  an internal error is a finding
         return _compiler_problem(problem)
-    return lambda inputs: exe(**inputs)
+    return _by_name(exe)
+
+
+def _by_name(exe: Any) -> Callable[[Inputs], Any]:
+    def call(inputs: Inputs) -> Any:
+        return exe(**inputs)
+
+    return call
 
 
 def _compiler_problem(problem: Exception) -> Outcome:
@@ -152,7 +159,7 @@ def _dynamic(model: torch.nn.Module, given: list[Inputs]) -> Any:
         exe = bw.compile(program, options={"fallback": "error"})
     except Exception as problem:  # noqa: BLE001  an internal error is a finding
         return _compiler_problem(problem)
-    return lambda inputs: exe(**inputs)
+    return _by_name(exe)
 
 
 def _exported_takes(route: str, model: Any, given: list[Inputs], inputs: Inputs) -> bool:
@@ -173,7 +180,8 @@ def _onnx(model: torch.nn.Module, given: list[Inputs]) -> Any:
     }
     file = io.BytesIO()
     try:
-        torch.onnx.export(
+        exporter: Any = torch.onnx
+        exporter.export(
             model, (), file, kwargs=dict(given[0]), dynamo=True, dynamic_shapes=shapes,
             verbose=False, external_data=False,
         )  # fmt: skip
@@ -186,7 +194,7 @@ def _onnx(model: torch.nn.Module, given: list[Inputs]) -> Any:
 
     def call(inputs: Inputs) -> list[torch.Tensor]:
         results = exe(**{name: tensor.numpy() for name, tensor in inputs.items()})
-        return [torch.from_numpy(result) for result in results]
+        return [torch.as_tensor(result) for result in results]
 
     return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -22,12 +23,15 @@ from fuzzing.models.architecture import (
 )
 
 _STAGES: dict[str, Any] = {"hidden_sizes": [16, 24, 32, 40], "depths": [1, 1, 1, 1]}
-_RESNET = {"embedding_size": 16, **_STAGES, "out_features": ["stage2", "stage3", "stage4"]}
+_RESNET: dict[str, Any] = {
+    "embedding_size": 16,
+    **_STAGES,
+    "out_features": ["stage2", "stage3", "stage4"],
+}
 
 
 def _resnet() -> Any:
-    import transformers
-
+    transformers: Any = importlib.import_module("transformers")
     return transformers.ResNetConfig(**_RESNET)
 
 
@@ -40,7 +44,7 @@ def _detector(kind: str, class_: str, **values: Any) -> Architecture:
     return Architecture(kind, "detection", build, images, *BATCHES)
 
 
-_DETR = {
+_DETR: dict[str, Any] = {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "num_queries": 5,
 }  # fmt: skip
@@ -200,7 +204,7 @@ CLASSIFIERS: tuple[Architecture, ...] = (
     vision("convnextv2", sizes=IMAGE_SIZES, **_STAGES),
     vision("dinov2", **VISION),
     vision("dinov3_vit", sizes=IMAGE_SIZES, **VISION),
-    vision("resnet", sizes=IMAGE_SIZES, **{**_RESNET, "out_features": None}),
+    vision("resnet", sizes=IMAGE_SIZES, embedding_size=16, **_STAGES),
     vision("regnet", sizes=IMAGE_SIZES, embedding_size=16, **_STAGES, groups_width=8),
     vision("efficientnet", sizes=IMAGE_SIZES, image_size=64, width_coefficient=0.25,
            depth_coefficient=0.25, hidden_dim=320),
@@ -232,12 +236,12 @@ CLASSIFIERS: tuple[Architecture, ...] = (
     _own("yolo", Yolo, "detection"),
 )  # fmt: skip
 
-_SEGFORMER = {
+_SEGFORMER: dict[str, Any] = {
     "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 4],
     "decoder_hidden_size": 16,
 }  # fmt: skip
 
-_FOUR = {**VISION, "num_hidden_layers": 4}
+_FOUR: dict[str, Any] = {**VISION, "num_hidden_layers": 4}
 
 DENSE: tuple[Architecture, ...] = (
     vision("segformer", "SegformerForSemanticSegmentation", IMAGE_SIZES, **_SEGFORMER),
@@ -260,12 +264,17 @@ DENSE: tuple[Architecture, ...] = (
            decoder_hidden_size=16, keypoint_decoder_dim=65, descriptor_decoder_dim=16),
 )  # fmt: skip
 
+_FRAMES: dict[str, Any] = {**VISION, "image_size": 32, "num_frames": 4}
+_VILT: dict[str, Any] = {**TEXT, **VISION}
+_DEFORMABLE: dict[str, Any] = {**_DETR, "decoder_layers": 2}
+_YOLOS: dict[str, Any] = {**VISION, "image_size": [64, 64]}
+
 DETECTORS: tuple[Architecture, ...] = (
     _detector("detr", "DetrForObjectDetection", **_DETR),
     _detector("conditional_detr", "ConditionalDetrForObjectDetection", **_DETR),
     _detector("deformable_detr", "DeformableDetrForObjectDetection",
-              **{**_DETR, "decoder_layers": 2}, num_feature_levels=3),
-    vision("yolos", "YolosForObjectDetection", **{**VISION, "image_size": [64, 64]},
+              **_DEFORMABLE, num_feature_levels=3),
+    vision("yolos", "YolosForObjectDetection", **_YOLOS,
            num_detection_tokens=5),
 )  # fmt: skip
 
@@ -300,13 +309,13 @@ TOGETHER: tuple[Architecture, ...] = (
     _clip("chinese_clip"),
     Architecture("sam", "dense prediction", _sam, _points, *BATCHES),
     Architecture("vilt", "image and text", from_config(
-        "vilt", **{**TEXT, **VISION}, max_image_length=-1), _captioned, *BATCHES),
+        "vilt", **_VILT, max_image_length=-1), _captioned, *BATCHES),
     Architecture("videomae", "video", from_config(
-        "videomae", **{**VISION, "image_size": 32, "num_frames": 4}), _video, *BATCHES),
+        "videomae", **_FRAMES), _video, *BATCHES),
     Architecture("timesformer", "video", from_config(
-        "timesformer", **{**VISION, "image_size": 32, "num_frames": 4}), _video, *BATCHES),
+        "timesformer", **_FRAMES), _video, *BATCHES),
     Architecture("vivit", "video", from_config(
-        "vivit", **{**VISION, "image_size": 32, "num_frames": 4, "tubelet_size": [2, 16, 16]}),
+        "vivit", **_FRAMES, tubelet_size=[2, 16, 16]),
         _video, *BATCHES),
 )  # fmt: skip
 

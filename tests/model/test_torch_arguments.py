@@ -111,7 +111,9 @@ class TestArgumentsByName:
 
     def test_must_be_a_dict(self) -> None:
         wrong: Any = [torch.randn(4)]
-        with pytest.raises(bw.BlockwrightError, match="example_kwargs is a list") as caught:
+        with pytest.raises(
+            bw.BlockwrightError, match="not a dict of arguments by name, but a list"
+        ) as caught:
             bw.compile(Keywords(), (torch.randn(3, 4),), example_kwargs=wrong)
         assert caught.value.code == "BW908"
 

@@ -86,18 +86,18 @@ def real_inverse(op: Apply, x: Complex, axis: int, count: int, factor: float = 1
 
 def _mirrored(op: Apply, x: Complex, kept: int, count: int) -> Complex:
     """The whole spectrum of real numbers from its first elements, along the last axis."""
-    assert x.imaginary is not None
+    imaginary = x.imaginary
+    assert imaginary is not None
     half, axis = count // 2 + 1, _rank(x.real) - 1
-    x = _each(x, lambda t: _padded(op, t, kept, half))
+    real, imaginary = (_padded(op, part, kept, half) for part in (x.real, imaginary))
 
     def behind(tensor: ir.GraphExpr) -> ir.GraphExpr:
         part = op("slice", tensor, axis=axis, begin=1, end=count - half + 1, step=1)
         return op("flip", part, axis=axis)
 
-    mirror = op("negative", behind(x.imaginary))
+    mirror = op("negative", behind(imaginary))
     return Complex(
-        op("concat", x.real, behind(x.real), axis=axis),
-        op("concat", x.imaginary, mirror, axis=axis),
+        op("concat", real, behind(real), axis=axis), op("concat", imaginary, mirror, axis=axis)
     )
 
 

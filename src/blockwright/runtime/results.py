@@ -117,7 +117,8 @@ def collect(tree: Any, given: Any, path: str, found: list[Any], words: Words) ->
             )
         return
     kind, content = next(iter(tree.items()))
-    node = _registered(type(given)) if "context" in tree else None
+    own: Any = given.__class__
+    node = _registered(own) if "context" in tree else None
     if node is not None:
         parts, context = node.flatten_fn(given)
         if context != tree["context"]:

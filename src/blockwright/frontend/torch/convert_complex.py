@@ -31,6 +31,10 @@ _TWO = ir.const(2, "int64")
 
 # ------------------------------------------------------------------------------------------ parts
 def _parts(imp: Importer, x: Any) -> Complex:
+    return Complex(*_pair(imp, x))
+
+
+def _pair(imp: Importer, x: Any) -> tuple[Any, Any]:
     """Real and imaginary parts of pairs."""
     rank = len(dims_of(x))
 
@@ -38,13 +42,13 @@ def _parts(imp: Importer, x: Any) -> Complex:
         found = imp.builder.op("slice", x, axis=rank - 1, begin=which, end=which + 1, step=1)
         return imp.builder.op("squeeze", found, axis=rank - 1)
 
-    return Complex(part(0), part(1))
+    return part(0), part(1)
 
 
 def _joined(imp: Importer, x: Complex, node: Any) -> Any:
     """Pairs of the shape and type that the exporter states for a node."""
     stated = node.meta["val"]
-    dtype = ir.dtype_of(complex_part(stated))
+    dtype = ir.dtype_of(str(complex_part(stated)))
     shape = tuple(map(imp.symbols.dim, stated.shape))
     imaginary = x.imaginary
     if imaginary is None:
@@ -66,8 +70,10 @@ def _operand(imp: Importer, node: Any, place: int, value: Any) -> Complex:
     if complex_part(fake):
         return _parts(imp, value)
     if isinstance(value, complex):
-        return Complex(np.asarray(value.real), np.asarray(value.imag))  # type: ignore[arg-type]
-    return Complex(value if is_tensor(value) else np.asarray(value))
+        parts: Any = (np.asarray(value.real), np.asarray(value.imag))
+        return Complex(*parts)
+    number: Any = value if is_tensor(value) else np.asarray(value)
+    return Complex(number)
 
 
 def _operands(imp: Importer, node: Any, *values: Any) -> list[Complex]:
@@ -109,7 +115,8 @@ def _multiplied(
 def _add(imp: Importer, node: Any, a: Any, b: Any, *, alpha: Any = 1) -> Any:
     x, y = _operands(imp, node, a, b)
     if alpha != 1:
-        y = _multiplied(imp, y, Complex(np.asarray(alpha, _kind(x))))  # type: ignore[arg-type]
+        factor: Any = np.asarray(alpha, _kind(x))
+        y = _multiplied(imp, y, Complex(factor))
     name = "subtract" if ".sub." in str(node.target) else "add"
     return _joined(
         imp,
@@ -119,7 +126,9 @@ def _add(imp: Importer, node: Any, a: Any, b: Any, *, alpha: Any = 1) -> Any:
 
 
 def _kind(x: Complex) -> Any:
-    return x.real.tensor_info.dtype.numpy() if is_tensor(x.real) else x.real.dtype
+    """The NumPy type of the parts."""
+    part: Any = x.real
+    return part.tensor_info.dtype.numpy() if is_tensor(part) else part.dtype
 
 
 @TABLE.overload("aten.mul.Tensor", "aten.mul.Scalar")
@@ -189,14 +198,14 @@ def _part(imp: Importer, node: Any, x: Any) -> Any:
 
 @TABLE.overload("aten.abs.default")
 def _absolute(imp: Importer, node: Any, x: Any) -> Any:
-    parts = _parts(imp, x)
-    return imp.builder.op("hypot", parts.real, parts.imaginary)
+    real, imaginary = _pair(imp, x)
+    return imp.builder.op("hypot", real, imaginary)
 
 
 @TABLE.overload("aten.angle.default")
 def _angle(imp: Importer, node: Any, x: Any) -> Any:
-    parts = _parts(imp, x)
-    return imp.builder.op("atan2", parts.imaginary, parts.real)
+    real, imaginary = _pair(imp, x)
+    return imp.builder.op("atan2", imaginary, real)
 
 
 @TABLE.overload("aten.complex.default")
@@ -213,9 +222,9 @@ def _polar(imp: Importer, node: Any, length: Any, angle: Any) -> Any:
 
 @TABLE.overload("aten.exp.default")
 def _exponential(imp: Importer, node: Any, x: Any) -> Any:
-    op, parts = imp.builder.op, _parts(imp, x)
-    length = op("exp", parts.real)
-    waves = (op("multiply", length, op(wave, parts.imaginary)) for wave in ("cos", "sin"))
+    op, (real, imaginary) = imp.builder.op, _pair(imp, x)
+    length = op("exp", real)
+    waves = (op("multiply", length, op(wave, imaginary)) for wave in ("cos", "sin"))
     return _joined(imp, Complex(*waves), node)
 
 

@@ -112,8 +112,9 @@ def _keywords(given: Any) -> dict[str, Any] | None:
         isinstance(name, str) for name in cast("Mapping[Any, Any]", given)
     ):
         raise OptionError(
-            f"example_kwargs is a {type(given).__name__}, not a dict of arguments by name",
+            "example_kwargs is not a dict of arguments by name, but a "
+            f"{type(cast('Any', given)).__name__}",
             code="BW908",
             help='bw.compile(model, (x,), example_kwargs={"mask": mask})',
         )
-    return dict(cast("Mapping[str, Any]", given))
+    return {**cast("Mapping[str, Any]", given)}

@@ -195,12 +195,12 @@ def _sources(program: Any) -> dict[str, _Source]:
     users = [str(name) for name in program.graph_signature.user_inputs]
     result = {f"L['flat_args'][{k}]": _Source(name, name) for k, name in enumerate(users)}
     graph = program.module_call_graph
-    names: list[str] = list(getattr(graph[0].signature, "forward_arg_names", None) or ())
+    names: list[Any] = list(getattr(graph[0].signature, "forward_arg_names", None) or ())
     for leaf, (which, argument, *path) in enumerate(_paths(program, len(users))):
         rest = pytree.keystr(tuple(path))
         if which.idx == 0 and argument.idx >= len(names):
             continue
-        name = names[argument.idx] if which.idx == 0 else str(argument.key)
+        name = str(names[argument.idx] if which.idx == 0 else argument.key)
         source = _Source(f"{name}{rest}", users[leaf])
         result[_normal(f"L['{name}']{rest}")] = result[f"L['flat_args'][{leaf}]"] = source
         base, _, index = name.rpartition("_")

@@ -402,7 +402,8 @@ class Importer:
         if self.uses_framework:
             function = function.replace(pure=False)
             attrs[FALLBACKS] = {n: tuple(lines) for n, lines in self.fallbacks.items()}
-        functions = {"main": function, **self.functions, **self.updates.programs}
+        functions: dict[str, ir.Node] = {"main": function, **self.functions}
+        functions |= self.updates.programs
         return ir.IRModule(functions, attrs)
 
     def _result(self, value: Any) -> Any:

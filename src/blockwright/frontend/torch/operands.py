@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -75,9 +75,8 @@ def torch_dtype(dtype: Any) -> ir.DType:
 
 
 def as_tensor(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return constant(value)
-    return value
+    """A NumPy array as a constant; other values unchanged."""
+    return constant(cast("Any", value)) if isinstance(value, np.ndarray) else value
 
 
 def is_tensor(value: Any) -> bool:

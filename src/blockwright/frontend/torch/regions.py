@@ -103,7 +103,7 @@ def _inline_node(module: Any, node: Any) -> None:
                 results = [values.get(value, value) for value in inner.args[0]]
                 _replace(module, node, results)
             else:
-                copied = module.graph.node_copy(inner, lambda old: values[old])
+                copied = module.graph.node_copy(inner, values.__getitem__)
                 if inner.op == "get_attr":
                     copied.target = _own(module, attribute(body, inner))
                 values[inner] = copied

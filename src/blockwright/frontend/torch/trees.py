@@ -13,7 +13,7 @@ import collections
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -61,17 +61,20 @@ def _tree(spec: Any, leaves: Iterator[Any]) -> Any:
     if spec.is_leaf():
         return _leaf(next(leaves))
     parts = [_tree(part, leaves) for part in spec.children()]
-    kind, context = spec.type, spec.context
+    kind: Any = spec.type
+    context = spec.context
     if kind in (list, tuple):
         return {kind.__name__: parts}
     if kind is collections.namedtuple:
-        return {"tuple": parts, "class": remember_class(context)}
+        named: Any = context
+        return {"tuple": parts, "class": remember_class(named)}
+    own: Any = kind
     if issubclass(kind, tuple):
-        return {"tuple": parts, "class": remember_class(kind)}
+        return {"tuple": parts, "class": remember_class(own)}
     if issubclass(kind, dict):
-        keys = context[1] if kind is collections.defaultdict else context
-        return _named(kind, keys, parts)
-    if dataclasses.is_dataclass(kind):
+        keys = context[1] if own is collections.defaultdict else context
+        return _named(own, keys, parts)
+    if hasattr(kind, "__dataclass_fields__"):
         return _fields(kind, parts, context)
     return _registered(kind, parts, context)
 
@@ -84,7 +87,7 @@ def _leaf(value: Any) -> Any:
 
 def _named(kind: type[Any], keys: Any, parts: list[Any]) -> dict[str, Any]:
     """A dictionary, or an object of a subclass such as `ModelOutput`."""
-    names = cast("list[Any]", list(keys))
+    names: list[Any] = list(keys)
     if not all(isinstance(name, str) for name in names):
         raise _unknown("a dict with keys that are not strings")
     tree = {"dict": dict(zip(names, parts, strict=True))}
