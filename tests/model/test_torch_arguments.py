@@ -142,3 +142,16 @@ def test_images_resized_with_antialiasing(mode: str, agrees: Any) -> None:
         shapes=[{2: Dim("h", min=8, max=64)}],
         others=[(torch.randn(2, 3, 50, 31),)],
     )
+
+
+def test_sequences_of_floats_up_to_a_size(agrees: Any) -> None:
+    agrees(
+        lambda x: (
+            torch.arange(0.5, x.shape[0], dtype=torch.float32) + 0,
+            torch.arange(x.shape[0], dtype=torch.float32) * 2,
+            torch.arange(0.5, x.shape[0] + 1, 0.25),
+        ),
+        torch.randn(5),
+        shapes=[{0: N}],
+        others=[(torch.randn(9),)],
+    )

@@ -90,16 +90,6 @@ def test_upsampling_of_lines_and_volumes(agrees: Any) -> None:
     )
 
 
-def test_antialiasing_is_refused() -> None:
-    class Model(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return F.interpolate(x, size=(2, 2), mode="bilinear", antialias=True)
-
-    with pytest.raises(bw.ImporterError) as caught:
-        bw.compile(Model(), (torch.randn(1, 1, 4, 4),), options={"fallback": "error"})
-    assert caught.value.code == "BW501"
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves_are_rounded_to_decimals_in_float32(dtype: torch.dtype) -> None:
     """With every step in a half type the largest numbers became infinite."""

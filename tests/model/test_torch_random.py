@@ -167,7 +167,7 @@ def test_what_cannot_be_seeded_is_refused(drawing: Any) -> None:
 
 
 def test_impossible_distributions_are_refused() -> None:
-    with pytest.raises(bw.ImporterError, match=r"BW507.*probability 1\.5"):
+    with pytest.raises(bw.ImporterError, match=r"BW514.*probability 1\.5"):
         bw.compile(Model(lambda x: torch.ops.aten.bernoulli.p(x, 1.5)), (torch.zeros(3),))
 
 

@@ -99,7 +99,7 @@ def _true_with(imp: Importer, shape: Shape, probability: Any) -> Any:
         return imp.builder.op("less", u, cast_to(imp, probability, _FLOAT64))
     if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
         raise ImporterError(
-            f"the probability {probability!r} is not a number from 0 to 1", code="BW507"
+            f"the probability {probability!r} is not a number from 0 to 1", code="BW514"
         )
     limit = round(probability * 2**32)
     if limit == 2**32:
@@ -117,7 +117,7 @@ def _whole(imp: Importer, shape: Shape, low: Any, high: Any, dtype: ir.DType) ->
         if not (isinstance(low, int) and isinstance(high, int)):
             low, high = size_of(imp, low), size_of(imp, high)
         elif low >= high:
-            raise ImporterError(f"there are no integers from {low} to {high}", code="BW507")
+            raise ImporterError(f"there are no integers from {low} to {high}", code="BW514")
         rest = _right(imp, "fmod", bits, high - low)
     return cast_to(imp, _right(imp, "add", cast_to(imp, rest, _I64), low), dtype)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
-from blockwright.frontend.torch.calls import apply, row_converter
 from blockwright.frontend.torch.convert_run_time_sizes import positions
 from blockwright.frontend.torch.operands import (
     Registry,
@@ -19,7 +18,6 @@ from blockwright.frontend.torch.operands import (
 )
 from blockwright.frontend.torch.run_time_sizes import depends_on_data
 from blockwright.graph import shape_value
-from blockwright.ops.table import OPERATORS
 from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
@@ -321,19 +319,3 @@ def _diagonal(
 @TABLE.overload("operator.getitem")
 def _getitem(imp: Importer, node: Any, value: Any, index: Any) -> Any:
     return value[index]
-
-
-# ------------------------------------------------------------------------------------- sequences
-@TABLE.row("arange")
-def _arange(imp: Importer, node: Any, *bounds: Any, **named: Any) -> Any:
-    """Floats between symbolic sizes are made of integers: begin + k * step, rounded once."""
-    dtype = result_type(node)
-    if not dtype.is_float or not any(isinstance(bound, ir.Expr) for bound in bounds):
-        return row_converter(OPERATORS["arange"])(imp, node, *bounds, **named)
-    begin = bounds[0] if len(bounds) > 1 else 0
-    step = bounds[2] if len(bounds) > 2 else 1
-    (count,) = node_shape(imp, node)
-    place = imp.builder.op("arange", begin=0, end=count, step=1, dtype="int64")
-    value = cast_to(imp, place, ir.dtype_of("float64"))
-    value = apply(imp, "add", apply(imp, "multiply", value, step), begin)
-    return cast_to(imp, value, dtype)

@@ -27,7 +27,7 @@ from blockwright.frontend.torch import (
     convert_sizes,
     convert_thresholds,
 )
-from blockwright.frontend.torch.calls import row_converter
+from blockwright.frontend.torch.calls import apply, row_converter
 from blockwright.frontend.torch.operands import (
     EVALUATION,
     Converter,
@@ -263,7 +263,18 @@ def _arange(imp: Importer, node: Any, *bounds: Any, step: Any = 1, **ignored: An
     dtype = result_type(node)
     if dtype.is_int and any(isinstance(v, float) for v in (begin, end, step)):
         return _whole_arange(imp, node, begin, step, dtype)
+    if dtype.is_float and any(isinstance(v, ir.Expr) for v in (begin, end, step)):
+        return _symbolic_arange(imp, node, begin, step, dtype)
     return imp.builder.op("arange", begin=begin, end=end, step=step, dtype=dtype)
+
+
+def _symbolic_arange(imp: Importer, node: Any, begin: Any, step: Any, dtype: ir.DType) -> Any:
+    """Floats between symbolic sizes, made of integers: begin + k * step, rounded once."""
+    (count,) = node_shape(imp, node)
+    place = imp.builder.op("arange", begin=0, end=count, step=1, dtype="int64")
+    value = cast_to(imp, place, ir.dtype_of("float64"))
+    value = apply(imp, "add", apply(imp, "multiply", value, step), begin)
+    return cast_to(imp, value, dtype)
 
 
 def _whole_arange(imp: Importer, node: Any, begin: Any, step: Any, dtype: ir.DType) -> Any:

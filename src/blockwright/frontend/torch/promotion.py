@@ -109,7 +109,7 @@ def number_in(value: Any, dtype: ir.DType, *, rounded: bool = True) -> Any:
 def stored_number(value: Any, dtype: ir.DType) -> Any:
     """A number as an element of type `dtype`: integers drop a fraction, unsigned ones wrap below 0.
 
-    Raises: ImporterError: BW507 for a number that the type cannot hold, which PyTorch rejects too.
+    Raises: ImporterError: BW514 for a number that the type cannot hold, which PyTorch rejects too.
     """
     if isinstance(value, ir.Expr) or dtype.is_bool:
         return number_in(value, dtype)
@@ -123,7 +123,7 @@ def stored_number(value: Any, dtype: ir.DType) -> Any:
     if not fits:
         raise ImporterError(
             f"{value!r} is not representable in {dtype}",
-            code="BW507",
+            code="BW514",
             help="use a number in the range of the type",
         )
     return number_in(value, dtype)
