@@ -40,7 +40,7 @@ def page(trials: Sequence[Trial]) -> str:
 
 
 _WORDS = {
-    "export": "PyTorch cannot export it:",
+    "export": "the export fails or makes a size constant:",
     "eager": "the configuration does not run in PyTorch:",
     "refused": "refused:",
     "wrong": "wrong:",
