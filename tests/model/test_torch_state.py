@@ -347,3 +347,21 @@ def test_a_model_without_arguments_counts() -> None:
     counts = [exe() for _ in range(3)]
     assert [c.tolist() for c in counts] == [[1, 1], [2, 2], [3, 3]]
     assert isinstance(counts[0], Tensor)
+
+
+def test_tied_weights_beside_an_update_in_place() -> None:
+    """The second name of a parameter is replaced by another parameter, as an export demands."""
+
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            x = self.table(ids)
+            x[:, 0].add_(1)
+            return self.head(x)
+
+    model, ids = Tied().eval(), torch.tensor([[1, 2, 8], [0, 3, 3]])
+    torch.testing.assert_close(bw.compile(model, (ids,))(ids), model(ids).detach())
