@@ -30,8 +30,7 @@ def free_elements(
     """Per result, a mask of the elements that may have any value; None if there are none.
 
     These are integers converted from floats that do not fit, positions of elements that equal the
-    element at PyTorch's position, results of infinity where PyTorch's are NaN by mistake, and
-    samples of images at places that are not finite: PyTorch's kernels differ there.
+    element at PyTorch's position, and results of infinity where PyTorch's are NaN by mistake.
     """
     base = name.split(".")[0]
     source = sample.args[0] if sample.args else None
@@ -39,8 +38,6 @@ def free_elements(
         return None
     if base in _CONVERSIONS and source.is_floating_point():
         return [_out_of_range(source, wanted) for wanted in leaves(expected)]
-    if "grid_sample" in base:
-        return [_not_finite(sample.args[1], wanted) for wanted in leaves(expected)]
     limit = _LIMIT_AT_INFINITY.get(name.removeprefix("special.").split(".")[0])
     if limit is not None:
         pairs = zip(leaves(result), leaves(expected), strict=True)
@@ -57,11 +54,6 @@ def free_elements(
         ours, theirs = leaves(result), leaves(expected)
         return [None] * (len(ours) - 1) + [_ties(source, given, ours[-1], theirs[-1])]
     return None
-
-
-def _not_finite(places: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Mask of the samples, in all channels, at places that are infinite or NaN."""
-    return (~places.isfinite()).any(-1).unsqueeze(1).expand(wanted.shape)
 
 
 def _limits(

@@ -51,7 +51,7 @@ def _unnormalized(value: ir.Expr, size: ir.Expr, aligned: bool) -> ir.Expr:
 
 
 def _moved_inside(at: ir.Expr, size: ir.Expr, padding: str, aligned: bool) -> ir.Expr:
-    """A coordinate moved into the image: clamped, or first reflected at the borders."""
+    """A coordinate moved into the image: clamped, or first reflected at the borders; 0 for NaN."""
     if padding == "zeros":
         return at
     extent, zero = ir.cast_to(size, at.dtype), ir.const(0.0, at.dtype)
@@ -66,7 +66,7 @@ def _moved_inside(at: ir.Expr, size: ir.Expr, padding: str, aligned: bool) -> ir
         rest = offset - turns * divisor
         odd = ir.compare(ir.NE, turns - two * ir.call("floor", turns / two), zero)
         at = ir.select(some, ir.select(odd, span - rest, rest) + start, zero)
-    return ir.minimum(ir.maximum(at, zero), extent - one)
+    return ir.select(ir.compare(ir.GT, at, zero), ir.minimum(at, extent - one), zero)
 
 
 def _cubic(t: ir.Expr, tap: int) -> ir.Expr:
@@ -178,7 +178,13 @@ class _Taps:
         part = at - ir.call("floor", at)
         if self.method == "bicubic":
             return _choose([_cubic(part, k) for k in range(4)], tap)
-        return _choose([ir.const(1.0, at.dtype) - part, part], tap)
+        weight = _choose([ir.const(1.0, at.dtype) - part, part], tap)
+        if self.axes == 2:
+            return weight
+        # At places that are not finite, weights are NaN and all elements are outside: the result
+        # is 0 in volumes and NaN in planes, as in PyTorch's kernels.
+        outside = ir.compare(ir.LT, self.index[(axis, tap, *place)], ZERO)
+        return ir.select(outside, ir.const(0.0, at.dtype), weight)
 
     def term(self, x: Tensor, lead: Sequence[ir.Expr], place: Any, taps: Sequence[Any]) -> ir.Expr:
         """The contribution of one element."""
