@@ -23,7 +23,7 @@ from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir.attributes import IS_LIBRARY, IS_SCHEDULED
 from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
-from blockwright.passes.host.instrument_host import host_calls, instrument_host
+from blockwright.passes.host.instrument_host import instrument_host, timed_calls
 from blockwright.passes.host.size_text import size_text
 from blockwright.passes.library.python_functions import PYTHON_FUNCTIONS
 from blockwright.passes.report import PassReport
@@ -211,7 +211,7 @@ class CompiledEntry(EntryPoint):
             sizes[symbol] = ir.const(number, symbol.dtype)
         known: dict[tuple[Any, ...], KernelCall] = {}
         out: list[KernelCall] = []
-        for call in host_calls(host):
+        for call in timed_calls(host):
             named = call.args[1] if call.op == "call_object" else call.args[0]
             name = str(named.value) if isinstance(named, ir.StringImm) else "function value"
             if call.op != "call_global":

@@ -8,6 +8,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.devices import devices_in, on_device
 from blockwright.graph.loads import LOADS, deduce_load
+from blockwright.graph.loops import LOOPS, deduce_loop
 from blockwright.graph.relate import implied
 from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import SymbolBinding
@@ -132,6 +133,8 @@ def _operator(
         return deduce_tir_call(call, (ir.ObjectInfo(), *known), module, analyzer)
     if name == "make_closure":
         return _closure(call, analyzer, module, infos)
+    if name in LOOPS:
+        return _loop(call, analyzer, module, infos)
     if name in _ANY_RESULT and not call.out_info:
         return ir.ObjectInfo()
     if name in STATED:
@@ -189,6 +192,18 @@ def _check_arguments(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info]) -
     for name, default in row.attrs.items():
         if default is REQUIRED and name not in call.attrs:
             raise GraphError(f"{row.name}: needs the attribute {name!r}", code="BW401")
+
+
+def _loop(
+    call: ir.GraphCall,
+    analyzer: Analyzer,
+    module: ir.IRModule | None,
+    infos: Sequence[ir.Info] | None,
+) -> ir.Info:
+    named = [a for a in call.args if isinstance(a, ir.GlobalVar)]
+    callees = infos[: len(named)] if infos is not None else [_callee(a, module) for a in named]
+    given = infos[len(named) :] if infos is not None else _argument_infos(call.args[len(named) :])
+    return deduce_loop(call, callees, given, analyzer)
 
 
 def _closure(

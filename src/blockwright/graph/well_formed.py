@@ -12,6 +12,7 @@ from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import STATED
 from blockwright.graph.devices import declared_devices, device_problem
 from blockwright.graph.loads import LOADS
+from blockwright.graph.loops import LOOPS
 from blockwright.graph.relate import impossible_size, info_text
 from blockwright.graph.updates import update_problems
 from blockwright.ops.device import DESTINATION
@@ -21,7 +22,7 @@ from blockwright.support import Diagnostic, ValidationError
 from blockwright.support.stack import deep
 
 _SIZES = (ir.dtype_of("int64"), ir.dtype_of("int32"))
-_GRAPH_OPS = STATED | LOADS | {"shape_of"}
+_GRAPH_OPS = STATED | LOADS | LOOPS | {"shape_of"}
 
 
 def expressions_in(attribute: Any) -> list[ir.Expr]:

@@ -168,6 +168,8 @@ class GraphCall(GraphExpr, frozen=True, eq=False):
             the function of a library, a packed function or a Python function.
         call_packed / call_pure_packed: (ExternFunc, args…), `out_info`.
         shape_of, tensor_to_shape, invoke_closure: as named.
+        scan: (GlobalVar of the step, values…), while_loop: (GlobalVar of the condition, GlobalVar
+            of the step, values…); see `graph.loops`.
 
     Attributes:
         attrs: compile-time attributes (Python ints, floats, strings, bools, tuples, DTypes).

@@ -9,8 +9,11 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
+from blockwright.arith import Analyzer
 from blockwright.graph.check_annotations import Deduced
+from blockwright.graph.deduce import deduce_call
 from blockwright.graph.interpreter.foreign import Foreign, called_foreign, find_foreign
+from blockwright.graph.interpreter.loops import run_scan, run_while_loop
 from blockwright.graph.interpreter.operators import evaluated_attributes, operator_result
 from blockwright.graph.interpreter.programs import run_library, run_program
 from blockwright.graph.interpreter.symbols import Symbols, new_symbols
@@ -26,6 +29,7 @@ from blockwright.graph.interpreter.values import (
     is_scalar,
     is_tuple,
 )
+from blockwright.graph.loops import loop_parts
 from blockwright.graph.relate import info_text
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.graph.well_formed import check_structure
@@ -94,7 +98,7 @@ class Interpreter:
     _special: ClassVar[dict[str, str]] = {
         "call_tir": "_program", "call_tir_inplace": "_program", "call_dps_library": "_library",
         "call_packed": "_packed", "call_pure_packed": "_packed", "invoke_closure": "_invoke",
-        "make_closure": "_bound",
+        "make_closure": "_bound", "scan": "_scan", "while_loop": "_while_loop",
         "shape_of": "_shape_of", "tensor_to_shape": "_loaded_shape", "item": "_item",
     }  # fmt: skip
 
@@ -404,6 +408,34 @@ class Interpreter:
         """A function with the values of its last arguments."""
         function, captured = (self.value(a, frame) for a in call.args)
         return Bound(function, captured, lambda args: self._apply(function, args, call, frame))
+
+    def _scan(self, call: ir.GraphCall, frame: Frame) -> Any:
+        values, parts = [self.value(a, frame) for a in call.args], loop_parts(call)
+        carried = len(parts.carried)
+
+        def empty() -> list[Array]:
+            infos = [self._static(a, frame) or ir.ObjectInfo() for a in call.args]
+            signature = self._annotations(values[0].owner).signature
+            whole = deduce_call(call, Analyzer(), self.module, [signature, *infos[1:]])
+            assert isinstance(whole, ir.TupleInfo)
+            end = len(whole.fields) - (carried if parts.memory else 0)
+            return [self._empty(info, frame) for info in whole.fields[carried:end]]
+
+        return run_scan(parts, values, self._applied(call, frame), empty)
+
+    def _empty(self, info: ir.Info, frame: Frame) -> Array:
+        """A tensor without elements."""
+        assert isinstance(info, ir.TensorInfo)
+        assert info.shape is not None
+        assert info.dtype is not None
+        return np.zeros(frame.symbols.shape(info.shape), info.dtype.numpy())
+
+    def _while_loop(self, call: ir.GraphCall, frame: Frame) -> Any:
+        values = [self.value(a, frame) for a in call.args]
+        return run_while_loop(loop_parts(call), values, self._applied(call, frame))
+
+    def _applied(self, call: ir.GraphCall, frame: Frame) -> Callable[[Any, list[Any]], Any]:
+        return lambda function, args: self._apply(function, args, call, frame)
 
     def _shape_of(self, call: ir.GraphCall, frame: Frame) -> Any:
         return Shape(self.value(call.args[0], frame).shape)

@@ -46,6 +46,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from blockwright import ir
+from blockwright.graph.loops import is_loop
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.functions.call_graph import callees, reachable, recursive_functions
 from blockwright.passes.rewrite import graph_functions, unique_name
@@ -326,6 +327,8 @@ class _Inliner:
             fields = whole.fields if isinstance(whole, (_Fields, ir.TupleExpr)) else None
             if isinstance(args[0], _Partial) and fields is not None:
                 return _Partial(args[0].function, (*fields, *args[0].captured))
+        if is_loop(call):  # whose functions are called by name
+            args = [a.function if isinstance(a, _Partial) and not a.captured else a for a in args]
         operands = tuple(self.operand(a) for a in args)
         attrs = {key: _in_scope(v, scope) for key, v in call.attrs.items()}
         outs = tuple(scope(info) for info in call.out_info)

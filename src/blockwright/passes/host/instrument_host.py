@@ -54,20 +54,47 @@ class _Timed(ir.Mutator):
         return ir.seq([*before, node, self.reading()])
 
 
+    def rewrite_For(self, node: ir.For) -> ir.Stmt:
+        return self._as_one(node)
+
+    def rewrite_While(self, node: ir.While) -> ir.Stmt:
+        return self._as_one(node)
+
+    def _as_one(self, loop: ir.Stmt) -> ir.Stmt:
+        """A loop, which is timed as a whole."""
+        if not _calls(loop):
+            return loop
+        before = [] if self.done > ENTRY_READINGS else [self.reading()]
+        self.done += 1
+        return ir.seq([*before, loop, self.reading()])
+
+
+def _calls(node: ir.Node) -> list[ir.Call]:
+    return [c for c in ir.collect(node, ir.Call) if c.op in _CALLS]
+
+
+def timed_calls(host: ir.PrimFunc) -> list[ir.Call]:
+    """The calls of a host program that are timed: the first one of a loop stands for all of it."""
+    loops = [*ir.collect(host.body, ir.For), *ir.collect(host.body, ir.While)]
+    later = {id(call) for loop in loops for call in _calls(loop)[1:]}
+    return [call for call in _calls(host.body) if id(call) not in later]
+
+
 def host_calls(host: ir.PrimFunc) -> list[ir.Call]:
-    """The calls of a host program in execution order."""
-    return [c for c in ir.collect(host.body, ir.Call) if c.op in _CALLS]
+    """All calls of a host program in order."""
+    return _calls(host.body)
 
 
 def instrument_host(host: ir.PrimFunc) -> ir.PrimFunc:
     """Add the result `ticks` to a host program: clock readings of the entry and around the calls.
 
-    The int64 readings are those of the entry, one before the first call, and one after each call.
+    The int64 readings are those of the entry, one before the first call, and one after each call or
+    loop.
 
-    Arguments: `host`, a result of `lower_host`: its calls form one sequence without loops, in which
-        the calls of a branch that is not taken take no time.
+    Arguments: `host`, a result of `lower_host`: its calls and loops form one sequence, in which the
+        calls of a branch that is not taken take no time.
     """
-    calls = host_calls(host)
+    calls = timed_calls(host)
     size = ir.const(ENTRY_READINGS + 1 + len(calls), "int64")
     ticks = ir.Buffer("ticks", ir.dtype_of("int64"), (size,))
     handle = ir.Var("ticks_handle", ir.dtype_of("handle"))

@@ -61,6 +61,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
 from blockwright.graph.calling_convention import calling_convention
+from blockwright.graph.loops import is_loop
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.passes.context import PassContext, graph_pass
@@ -80,6 +81,7 @@ from blockwright.passes.host.levels import (
     unknown_result,
 )
 from blockwright.passes.host.liveness import is_only_view
+from blockwright.passes.host.loop_steps import loop_steps
 from blockwright.passes.host.objects import ObjectSteps, is_object_call, other_kind, scalar_argument
 from blockwright.passes.host.plan_memory import ArenaPlan
 from blockwright.passes.host.plan_storage import current_plan
@@ -150,7 +152,7 @@ class _Host:
             self.plan.fields,
             self._inner_depth(),
         )
-        self.memory: dict[ir.GraphVar, ir.Buffer] = {}  # bytes of results that hold other values
+        self.memory: dict[ir.GraphExpr, ir.Buffer] = {}  # bytes of tensors that hold other values
         self.constants = constants
         self.extra: dict[str, ir.PrimFunc] = {}
         self.arenas = {0: arena("arena", self.plan.total)}
@@ -260,7 +262,9 @@ class _Host:
             self._branch(value, outs)
         elif called_function(value, self.module) is not None:
             assert isinstance(value, ir.GraphCall)
-            self._function_call(value, outs)
+            self.call_function(value, outs)
+        elif isinstance(value, ir.GraphCall) and is_loop(value):
+            loop_steps(self, value, outs)
         elif isinstance(value, ir.GraphCall) and is_object_call(value):
             self.objects.call(value, binding.var, self.signatures)
         elif isinstance(value, ir.GraphCall) and isinstance(value.op, ir.OpRef):
@@ -305,7 +309,7 @@ class _Host:
         parts: list[ir.Stmt] = []
         for branch in (value.then_branch, value.else_branch):
             saved, self.steps = self.steps, list[ir.Stmt]()
-            self._function_call(branch_call(branch), outs)
+            self.call_function(branch_call(branch), outs)
             parts.append(ir.seq(self.steps))
             self.steps = saved
         self.steps.append(ir.IfThenElse(condition, *parts))
@@ -320,11 +324,15 @@ class _Host:
                     help="use a tensor of one bool, or an expression of symbols",
                 )
             return value.info.value
+        return self.flag(value)
+
+    def flag(self, value: ir.GraphExpr) -> ir.Expr:
+        """The element of a tensor of one bool."""
         buffer = self.signature.buffer_like(value, self._fresh("flag"))
         self.declared.append((buffer, self._pointer(value)))
         return ir.BufferLoad(buffer, ())
 
-    def _function_call(self, call: ir.GraphCall, outs: list[ir.GraphExpr]) -> None:
+    def call_function(self, call: ir.GraphCall, outs: list[ir.GraphExpr]) -> None:
         """Call another host program; a recursive one also takes its depth."""
         name = called_function(call, self.module)
         assert name is not None
@@ -348,17 +356,18 @@ class _Host:
         if place is None:
             raise GraphError(f"{var.name} has no planned storage", code="BW414")
         inside = place.result
-        memory = self.arenas[place.level] if inside is None else self._bytes_of(inside)
+        memory = self.arenas[place.level] if inside is None else self.bytes_of(inside)
         return ir.Call("address_of", (ir.BufferLoad(memory, (place.offset,)),), _HANDLE)
 
-    def _bytes_of(self, result: ir.GraphVar) -> ir.Buffer:
-        """The memory of a result as bytes."""
-        if result not in self.memory:
-            size = self.analyzer.simplify(exact_bytes(result.tensor_info))
-            memory = ir.Buffer(f"{result.name}_memory", ir.dtype_of("uint8"), (size,))
-            self.declared.append((memory, self.pointers[result]))
-            self.memory[result] = memory
-        return self.memory[result]
+    def bytes_of(self, value: ir.GraphExpr) -> ir.Buffer:
+        """The memory of a tensor as bytes."""
+        if value not in self.memory:
+            size = self.analyzer.simplify(exact_bytes(value.tensor_info))
+            name = value.name if isinstance(value, (ir.GraphVar, ir.Constant)) else ""
+            memory = ir.Buffer(f"{name or 'value'}_memory", ir.dtype_of("uint8"), (size,))
+            self.declared.append((memory, self._pointer(value)))
+            self.memory[value] = memory
+        return self.memory[value]
 
     def _pointer(self, value: ir.GraphExpr) -> ir.Expr:
         result = self.pointers.get(value)
@@ -422,8 +431,12 @@ class _Host:
         """Copy a result that is a parameter, constant, view or repeated value to its buffer."""
         slot = ResultSlot(out, info=value.info)
         self.pointers[slot] = self.pointers[ResultSlot(out)]
+        self.copy_value(value, slot)
+
+    def copy_value(self, value: ir.GraphExpr, out: ir.GraphExpr) -> None:
+        """Copy the elements of a tensor to the memory of another one of its size."""
         copy = copy_call(value, value.tensor_info, self._add_copy)
-        self._call(self._copy_name, self.extra[self._copy_name], [value, slot], tir_symbols(copy))
+        self._call(self._copy_name, self.extra[self._copy_name], [value, out], tir_symbols(copy))
 
     def _add_copy(self, _base: str, func: ir.PrimFunc) -> str:
         name = self._copy_name = f"{self.name}_copy{len(self.extra)}"

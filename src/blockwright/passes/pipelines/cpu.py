@@ -53,6 +53,8 @@ PIPELINE = Pipeline((
         "host.repeat_loads.repeat_loads",
         "host.write_through.write_through",
         "host.protect_updates.protect_updates",
+        "host.tail_calls.tail_calls",
+        "host.loop_memory.loop_memory",
         "host.plan_storage.plan_storage",
     )),
     ("CUDAGraphOffloading", ()),
