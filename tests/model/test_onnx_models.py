@@ -265,12 +265,6 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert refusal(strings).code == "BW504"
 
 
-def test_long_and_unknown_loops_are_refused() -> None:
-    outputs = [info("last", [2])]
-    long = {"count": np.array(1 << 20), "go0": np.array(True)}
-    assert refusal(model([counted_loop()], [info("x", [2])], outputs, long)).code == "BW526"
-
-
 def test_arguments_for_other_models_are_refused() -> None:
     for given in ({"example_inputs": (drawn(2, 4),)}, {"dynamic_shapes": ({0: "n"},)}):
         with pytest.raises(bw.OptionError) as caught:

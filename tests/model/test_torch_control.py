@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as map_over
-from torch._higher_order_ops import scan, while_loop
 from torch.export import Dim
 
 import blockwright as bw
@@ -91,20 +91,27 @@ class TestLoops:
 
         check(function, POSITIVE)
 
-    def test_over_an_axis_of_unknown_length_are_refused(self) -> None:
+    def test_over_an_axis_of_any_length(self) -> None:
         def function(layer: Any, x: torch.Tensor) -> Any:
-            return scan(lambda c, y: (c + y, c * y), torch.zeros(4), x)
+            bias, count = x.mean(0), x.shape[0]
+            running = scan(lambda c, y: (c * 0.5 + layer(y), c * y + bias), torch.zeros(4), x)
+            return running, map_over(lambda y: y.cumsum(0) * count, x)
 
-        assert "unknown length" in refused(function, POSITIVE, shapes={0: N})
+        long = torch.randn(1200, 4, generator=torch.Generator().manual_seed(0))
+        check(function, POSITIVE, long, long[:1], shapes={0: Dim("rows")}, tolerance=1e-4)
 
-    def test_with_too_many_steps_are_an_error(self) -> None:
+    def test_over_an_axis_of_known_length(self) -> None:
         def function(layer: Any, x: torch.Tensor) -> Any:
-            return while_loop(lambda i: i < 3000, lambda i: (i + 1,), (x.sum().long(),))
+            products = associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic")
+            return scan(lambda c, y: (c + y, layer(c * y)), torch.zeros(4), x), products
 
-        exe = check(function, 1000 * POSITIVE)
-        with pytest.raises(bw.BlockwrightError) as caught:
-            exe(NEGATIVE[:3])
-        assert caught.value.code == "BW723"
+        check(function, torch.rand(40, 4) + 0.5)
+
+    def test_of_many_steps(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            return while_loop(lambda i: i < 30000, lambda i: (i + 1,), (x.sum().long(),))
+
+        check(function, 1000 * POSITIVE, NEGATIVE[:3])
 
     def test_with_random_numbers_are_refused(self) -> None:
         def function(layer: Any, x: torch.Tensor) -> Any:

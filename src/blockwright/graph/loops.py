@@ -13,10 +13,10 @@ With `reverse=True` it begins at the last element. `ys` has the order of `xs` ei
 
     R.while_loop(cls.holds, cls.step, x, w, carried=1)
 
-calls `x = step(x, w)` as long as `holds(x, w)` is true, or with `until=True` until it is; the result
-is `(x,)`. The passes make it of functions that call themselves last (see `passes.host.tail_calls`). With `memory=True`, which passes
-set, a loop has further results, memory for a second set of carried values (see
-`passes.host.loop_memory`).
+calls `x = step(x, w)` as long as `holds(x, w)` is true, or with `until=True` until it is; the
+result is `(x,)`. The passes make it of functions that call themselves last (see
+`passes.host.tail_calls`). With `memory=True`, which passes set, a loop has further results: memory
+for a second set of carried values (see `passes.host.loop_memory`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ def _count(call: ir.GraphCall, name: str, key: str, most: int) -> int:
 
 
 def deduce_loop(
-    call: ir.GraphCall, callees: Sequence[ir.Info | None], infos: Sequence[ir.Info], analyzer: Analyzer
+    call: ir.GraphCall,
+    callees: Sequence[ir.Info | None],
+    infos: Sequence[ir.Info],
+    analyzer: Analyzer,
 ) -> ir.Info:
     """The annotation of the result.
 
@@ -185,7 +188,9 @@ def memory_infos(name: str, carried: Sequence[ir.Info]) -> list[ir.Info]:
 
 
 def _is_flag(info: ir.Info) -> bool:
-    return isinstance(info, ir.TensorInfo) and info.shape == () and info.dtype is ir.dtype_of("bool")
+    return (
+        isinstance(info, ir.TensorInfo) and info.shape == () and info.dtype is ir.dtype_of("bool")
+    )
 
 
 def _result(

@@ -34,6 +34,11 @@ Converter = Callable[["Call"], Any]
 _REQUIRED: Any = object()
 
 
+class NeedsBranches(Exception):
+    """Bindings must not be in dataflow blocks: a condition is known only when the model runs, or
+    ONNX Runtime computes a node."""
+
+
 class Call:
     """A node with its operands.
 

@@ -1,4 +1,8 @@
-"""Control flow: conditions known at import choose a branch; loops of known length are unrolled."""
+"""Control flow: If, Loop and Scan.
+
+A condition that is known at import chooses its branch. Loops of a few iterations are written out;
+others are loops of the program (see `frontend.loops`).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,22 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.frontend.onnx.call import Call, Converters, Value, axis_of, dims_of, rank_of
+from blockwright.frontend.onnx.call import (
+    Call,
+    Converters,
+    NeedsBranches,
+    Value,
+    axis_of,
+    dims_of,
+    rank_of,
+)
+from blockwright.frontend.onnx.run_time_sizes import computed, loaded
 from blockwright.frontend.onnx.sizes import array_of
 from blockwright.support import ImporterError
 
 TABLE = Converters()
-_LONGEST = 1024  # iterations of a loop that is unrolled
+_WRITTEN_OUT = 64  # iterations of a loop that is written out
+_LONGEST = 1024  # those of a loop that only its condition ends
 
 
 def _depends(call: Call) -> frozenset[str]:
@@ -36,14 +50,22 @@ def _if(call: Call) -> Value:
 
 @TABLE.op("Loop")
 def _loop(call: Call) -> Value:
-    """A loop of a known number of iterations, each of which runs."""
+    """A few iterations of a known number are written out; others are a loop of the program."""
+    count = array_of(call.value(0)) if call.has(0) else None
+    start = array_of(call.value(1)) if call.has(1) else np.asarray(True)
+    most = _WRITTEN_OUT if call.has(0) else _LONGEST
+    number = None if count is None else int(count.reshape(()))
+    if start is not None and (not call.has(0) or (number is not None and number <= most)):
+        written = _written_out(call, most if number is None else number, bool(start.reshape(())))
+        if written is not None:
+            return written
+    rows = len(call.attr("body").output) - 1 - len(call.operands[2:])
+    return _over_numbers(call) if rows else _repeated(call)
+
+
+def _written_out(call: Call, count: int, condition: bool) -> list[Value] | None:
+    """The body for each iteration; None if the condition is known only when the model runs."""
     body = call.attr("body")
-    count = int(call.known(0, "the number of iterations").reshape(())) if call.has(0) else _LONGEST
-    condition = bool(call.known(1, "the condition").reshape(())) if call.has(1) else True
-    if call.has(0) and count > _LONGEST:
-        raise call.error(
-            f"{count} iterations are too many to unroll", f"at most {_LONGEST}", "BW526"
-        )
     carried = list(call.operands[2:])
     scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     step = 0
@@ -52,21 +74,76 @@ def _loop(call: Call) -> Value:
         again, *values = call.imp.subgraph(body, given, _depends(call))
         known = array_of(again)
         if known is None:
-            raise call.error(
-                "the number of iterations is known only when the model runs",
-                "make the condition of the body a constant",
-                "BW526",
-            )
+            return None
         condition = bool(known.reshape(()))
         carried, parts = values[: len(carried)], values[len(carried) :]
         for kept, part in zip(scans, parts, strict=True):
             kept.append(part)
         step += 1
-        if step >= _LONGEST and not call.has(0):
-            raise call.error("the loop is too long to unroll", f"at most {_LONGEST}", "BW526")
+    if condition and not call.has(0):
+        return None
     if not step and scans:
         raise call.error("a loop that never runs has scan outputs", "remove it", "BW526")
     return [*carried, *(_stacked(call, parts, 0) for parts in scans)]
+
+
+def _repeated(call: Call) -> list[Value]:
+    """A loop without scan outputs, which carries its number of iterations and its condition."""
+    imp, body, depends = call.imp, call.attr("body"), _depends(call)
+    most = call.reshape(call.tensor(0), ()) if call.has(0) else None
+    start = call.reshape(call.tensor(1), ()) if call.has(1) else imp.tensor(np.asarray(True))
+
+    def holds(state: list[Any]) -> ir.GraphExpr:
+        if most is None:
+            return state[1]
+        return call.apply("logical_and", state[1], call.apply("less", state[0], most))
+
+    def step(state: list[Any]) -> list[Any]:
+        again, *new = (imp.tensor(v) for v in imp.subgraph(body, state, depends))
+        number = call.apply("add", state[0], imp.tensor(np.asarray(1, np.int64)))
+        return [number, call.reshape(again, ()), *new]
+
+    if imp.builder.dataflow:
+        raise NeedsBranches
+    state = [imp.tensor(np.asarray(0, np.int64)), start, *map(imp.tensor, call.operands[2:])]
+    return imp.loops.repeat(imp.builder, imp.inside, holds, step, state)[2:]
+
+
+def _over_numbers(call: Call) -> list[Value]:
+    """A loop with scan outputs: every iteration runs, so that their number is the size of these."""
+    imp, body, depends = call.imp, call.attr("body"), _depends(call)
+    start = array_of(call.value(1)) if call.has(1) else np.asarray(True)
+
+    def refused(what: str) -> ImporterError:
+        return call.error(
+            f"{what} is known only when the model runs, and decides the sizes of scan outputs",
+            "make the condition constant, and pass the number of iterations",
+            "BW526",
+        )
+
+    if start is None or not start.reshape(()) or not call.has(0):
+        raise refused("the number of iterations")
+
+    def step(state: list[Any], elements: list[Any]) -> tuple[list[Any], list[Any]]:
+        again, *values = imp.subgraph(body, [elements[0], np.asarray(True), *state], depends)
+        known = array_of(again)
+        if known is None or not known.reshape(()):
+            raise refused("the condition of the body")
+        return values[: len(state)], values[len(state) :]
+
+    end = _number(call)
+    numbers = call.apply("arange", begin=0, end=end, step=1, dtype="int64")
+    carried = list(call.operands[2:])
+    return imp.loops.over(imp.builder, imp.inside, step, carried, [numbers], tensor=imp.tensor)
+
+
+def _number(call: Call) -> Any:
+    """The number of iterations: an integer, an expression of sizes, or a symbol."""
+    sizes = computed(call, 0) if rank_of(call.tensor(0)) else None
+    if sizes is None and not isinstance(call.value(0), ir.GraphExpr):
+        return call.sizes(0, "the number of iterations")[0]
+    most = call.cast(call.reshape(call.tensor(0), (1,)), "int64")
+    return loaded(call, call.apply("maximum", most, scalar=0, scalar_side="right"))[0]
 
 
 def _stacked(call: Call, parts: list[Value], axis: int) -> ir.GraphExpr:
@@ -82,8 +159,9 @@ def _stacked(call: Call, parts: list[Value], axis: int) -> ir.GraphExpr:
 
 @TABLE.op("Scan", since=9)
 def _scan(call: Call) -> Value:
-    """A body for each slice of the scanned operands, which have a known length."""
-    body, inputs = call.attr("body"), call.attr("num_scan_inputs")
+    """A body for each slice of the scanned operands."""
+    imp, body, depends = call.imp, call.attr("body"), _depends(call)
+    inputs = call.attr("num_scan_inputs")
     carried = list(call.operands[: len(call.operands) - inputs])
     scanned = call.tensors()[len(carried) :]
     outputs = len(body.output) - len(carried)
@@ -91,27 +169,27 @@ def _scan(call: Call) -> Value:
     axes_out = call.attr("scan_output_axes", (0,) * outputs)
     backward_in = call.attr("scan_input_directions", (0,) * inputs)
     backward_out = call.attr("scan_output_directions", (0,) * outputs)
-    axes = [axis_of(a, rank_of(x)) for a, x in zip(axes_in, scanned, strict=True)]
-    length = ir.const_int(dims_of(scanned[0])[axes[0]])
-    if length is None or length > _LONGEST:
-        raise call.error(
-            "the number of iterations is not known or too large to unroll",
-            "declare the size of the scanned axis",
-            "BW526",
-        )
-    kept: list[list[Value]] = [[] for _ in range(outputs)]
-    for step in range(length):
-        slices: list[Value] = []
-        for x, axis, backward in zip(scanned, axes, backward_in, strict=True):
-            at = length - 1 - step if backward else step
-            part = call.apply("slice", x, axis=axis, begin=at, end=at + 1, step=1)
-            slices.append(call.reshape(part, [d for k, d in enumerate(dims_of(x)) if k != axis]))
-        values = call.imp.subgraph(body, [*carried, *slices], _depends(call))
-        carried = values[: len(carried)]
-        for parts, value in zip(kept, values[len(carried) :], strict=True):
-            parts.append(value)
-    results: list[Value] = []
-    for parts, axis, backward in zip(kept, axes_out, backward_out, strict=True):
-        rank = rank_of(call.imp.tensor(parts[0])) + 1
-        results.append(_stacked(call, parts[::-1] if backward else parts, axis_of(axis, rank)))
-    return [*carried, *results]
+    over: list[ir.GraphExpr] = []
+    for x, axis, backward in zip(scanned, axes_in, backward_in, strict=True):
+        first = _moved(call, x, axis_of(axis, rank_of(x)), 0)
+        over.append(call.apply("flip", first, axis=(0,)) if backward else first)
+
+    def step(state: list[Any], elements: list[Any]) -> tuple[list[Any], list[Any]]:
+        values = imp.subgraph(body, [*state, *elements], depends)
+        return values[: len(state)], values[len(state) :]
+
+    results = imp.loops.over(imp.builder, imp.inside, step, carried, over, tensor=imp.tensor)
+    rows: list[Value] = []
+    for y, axis, backward in zip(results[len(carried) :], axes_out, backward_out, strict=True):
+        ordered = call.apply("flip", y, axis=(0,)) if backward else y
+        rows.append(_moved(call, ordered, 0, axis_of(axis, rank_of(y))))
+    return [*results[: len(carried)], *rows]
+
+
+def _moved(call: Call, x: ir.GraphExpr, source: int, target: int) -> ir.GraphExpr:
+    """A tensor with an axis at another position."""
+    if source == target:
+        return x
+    order = [k for k in range(rank_of(x)) if k != source]
+    order.insert(target, source)
+    return call.apply("permute_dims", x, axes=tuple(order))

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, unrolled over sequences of known length.
+"""RNN, GRU and LSTM: loops over time steps, written out if there are few.
 
 A direction is a loop over time steps whose state is h (and c for LSTM). The products with the
 inputs of all steps are computed at once; those with the state, step by step.
@@ -13,12 +13,11 @@ import msgspec
 
 from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of, rank_of
-from blockwright.frontend.onnx.sizes import I64
+from blockwright.frontend.onnx.sizes import I64, array_of
 
 TABLE = Converters()
 Tensor = ir.GraphExpr
 Function = Callable[[Tensor], Tensor]
-_LONGEST = 1024  # time steps that are unrolled
 
 
 class Direction(msgspec.Struct, frozen=True, eq=False):
@@ -65,13 +64,6 @@ def _recurrent(
     x = call.tensor(0)
     if call.attr("layout", 0):
         x = call.apply("permute_dims", x, axes=(1, 0, 2))
-    length = ir.const_int(dims_of(x)[0])
-    if length is None or length > _LONGEST:
-        raise call.error(
-            "the length of the sequence is not known or too large to unroll",
-            f"declare it as a number up to {_LONGEST}",
-            "BW526",
-        )
     direction = call.attr("direction")
     count = 2 if direction == "bidirectional" else 1
     every: list[Tensor] = []
@@ -80,10 +72,9 @@ def _recurrent(
         part = _direction(call, x, k, gates, count, defaults)
         start = [_initial(call, x, part, k, 5 + s) for s in range(states)]
         backward = direction == "reverse" or k == 1
-        outputs, final = _run(call, part, start, length, backward, step)
-        batch, size = dims_of(final[0])
-        joined = [call.reshape(h, (1, 1, batch, size)) for h in outputs]
-        every.append(joined[0] if length == 1 else call.apply("concat", *joined, axis=0))
+        outputs, final = _run(call, part, start, backward, step)
+        steps, batch, size = dims_of(outputs)
+        every.append(call.reshape(outputs, (steps, 1, batch, size)))
         for kept, state in zip(last, final, strict=True):
             kept.append(call.reshape(state, (1, batch, size)))
     results = [_joined(call, every, 1), *(_joined(call, parts, 0) for parts in last)]
@@ -103,10 +94,20 @@ def _at(call: Call, value: Tensor, index: int) -> Tensor:
     return call.reshape(part, dims_of(value)[1:])
 
 
+def _weights(call: Call, position: int, k: int, begin: int = 0, end: int | None = None) -> Tensor:
+    """Rows of the weights of a direction. Known ones are constants of the loop's body."""
+    known = array_of(call.value(position))
+    if known is not None:
+        return call.imp.tensor(known[k, begin:end])
+    part = _at(call, call.tensor(position), k)
+    last = dims_of(part)[0] if end is None else end
+    return call.apply("slice", part, axis=0, begin=begin, end=last, step=1)
+
+
 def _direction(
     call: Call, x: Tensor, k: int, gates: int, count: int, defaults: tuple[str, ...]
 ) -> Direction:
-    weight, recurrent = _at(call, call.tensor(1), k), _at(call, call.tensor(2), k)
+    weight, recurrent = _weights(call, 1, k), _weights(call, 2, k)
     size = ir.const_int(dims_of(recurrent)[1])
     if size is None:
         raise call.error("the size of the state is symbolic", "declare it as a number")
@@ -115,15 +116,11 @@ def _direction(
     products = call.apply("linear", flat, weight)
     bias = None
     if call.has(3):
-        both = _at(call, call.tensor(3), k)
-        first, bias = (
-            call.apply("slice", both, axis=0, begin=s, end=s + gates * size, step=1)
-            for s in (0, gates * size)
-        )
+        first, bias = (_weights(call, 3, k, s, s + gates * size) for s in (0, gates * size))
         products = call.apply("add", products, first)
     products = call.reshape(products, (steps, batch, gates * size))
     names = list(call.attr("activations", defaults * count))[k * len(defaults) :]
-    peepholes = _at(call, call.tensor(7), k) if call.has(7) else None
+    peepholes = _weights(call, 7, k) if call.has(7) else None
     functions = [_activation(call, names[n], k * len(defaults) + n) for n in range(len(defaults))]
     return Direction(products, recurrent, bias, peepholes, functions, size)
 
@@ -140,23 +137,31 @@ def _initial(call: Call, x: Tensor, part: Direction, k: int, position: int) -> T
 
 
 def _run(
-    call: Call, part: Direction, state: list[Tensor], length: int, backward: bool, step: Step
-) -> tuple[list[Tensor], list[Tensor]]:
+    call: Call, part: Direction, state: list[Tensor], backward: bool, step: Step
+) -> tuple[Tensor, list[Tensor]]:
     """All steps; beyond the length of a sequence outputs are 0 and the state stays."""
+    over = [part.products]
     lengths = None
     if call.has(4):
         lengths = call.cast(call.tensor(4), I64)
         lengths = call.reshape(lengths, (dims_of(lengths)[0], 1))
-    outputs: list[Any] = [None] * length
-    for at in range(length - 1, -1, -1) if backward else range(length):
-        new = step(call, part, _at(call, part.products, at), state)
+        end = dims_of(part.products)[0]
+        over.append(call.apply("arange", begin=0, end=end, step=1, dtype="int64"))
+
+    def one(state: list[Any], elements: list[Any]) -> tuple[list[Any], list[Any]]:
+        new = step(call, part, elements[0], state)
         output = new[0]
         if lengths is not None:
-            inside = call.apply("greater", lengths, scalar=at, scalar_side="right")
+            inside = call.apply("greater", lengths, elements[1])
             output = call.apply("where", inside, output, call.scalar(0, dtype_of(output)))
             new = [call.apply("where", inside, n, o) for n, o in zip(new, state, strict=True)]
-        outputs[at], state = output, new
-    return outputs, state
+        return new, [output]
+
+    imp = call.imp
+    *final, outputs = imp.loops.over(
+        imp.builder, imp.inside, one, state, over, tensor=imp.tensor, reverse=backward
+    )
+    return outputs, final
 
 
 def _gate(call: Call, value: Tensor, index: int, size: int) -> Tensor:

@@ -11,14 +11,16 @@ defines the operator. All uncovered operators are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.fallback import FALLBACKS, Fallback
-from blockwright.frontend.onnx.call import Call, Value
+from blockwright.frontend.loops import Loops
+from blockwright.frontend.onnx.call import Call, NeedsBranches, Value
 from blockwright.frontend.onnx.converters import CONVERTERS
 from blockwright.frontend.onnx.dimensions import Dimensions, identifier
 from blockwright.frontend.onnx.fold import ALWAYS, fold, type_of
@@ -36,11 +38,6 @@ from blockwright.frontend.onnx.scope import Scope
 from blockwright.frontend.onnx.sizes import Arithmetic, Sizes, array_of
 from blockwright.graph import GraphBuilder, constant, shape_value
 from blockwright.support import BlockwrightError, ImporterError
-
-
-class _NeedsBranches(Exception):
-    """Bindings must not be in dataflow blocks: a condition is known only when the model runs, or
-    ONNX Runtime computes a node."""
 
 
 class Importer:
@@ -65,6 +62,7 @@ class Importer:
         self.dimensions = Dimensions()
         self.sizes = Arithmetic(self.builder.analyzer)
         self.scope = Scope(loaded.opsets)
+        self.loops = Loops()
         self.needed: set[str] = set()
         self.inputs: list[str] = []
         self._tensors: dict[int, tuple[Any, ir.GraphExpr]] = {}
@@ -172,16 +170,12 @@ class Importer:
             refused: the error, given the reason, if their results differ in type or shape.
         """
         if self.builder.dataflow:
-            raise _NeedsBranches
-        outer, known = self.builder, dict(self._tensors)
+            raise NeedsBranches
         parts: list[ir.SeqExpr] = []
         for graph in bodies:
-            self.builder = outer.branch()
-            try:
+            with self.inside(self.builder.branch()):
                 values = tuple(map(self.tensor, self.subgraph(graph, [], depends)))
                 parts.append(self.builder.sequence(ir.TupleExpr(values)))
-            finally:
-                self.builder, self._tensors = outer, dict(known)
         then, other = parts
         if not ir.structural_equal(then.info, other.info):
             raise refused(f"whose branches give {then.info!r} and {other.info!r}")
@@ -191,6 +185,16 @@ class Importer:
             self.builder.emit(ir.TupleGetItem(chosen, k, info=field))
             for k, field in enumerate(then.info.fields)
         ]
+
+    @contextmanager
+    def inside(self, builder: GraphBuilder) -> Generator[None]:
+        """Emit to a builder of a branch or of the body of a loop."""
+        outer, known, sizes = self.builder, dict(self._tensors), self.sizes
+        self.builder, self.sizes = builder, Arithmetic(builder.analyzer)
+        try:
+            yield
+        finally:
+            self.builder, self._tensors, self.sizes = outer, known, sizes
 
     # ----------------------------------------------------------------------------------- nodes
 
@@ -252,7 +256,7 @@ class Importer:
     def _framework_call(self, call: Call, domain: str) -> Sequence[Value]:
         """The results of a node that ONNX Runtime computes."""
         if self.builder.dataflow:
-            raise _NeedsBranches  # the call may draw random numbers
+            raise NeedsBranches  # the call may draw random numbers
         label = f"{domain}.{call.op}".lstrip(".")
         self.fallbacks.setdefault(label, []).append(call.name or "unnamed")
         return framework_call(call, label, self.scope.opsets.get(domain, 1))
@@ -418,7 +422,7 @@ class Importer:
         if self.fallbacks:
             function = function.replace(pure=False)
             attrs[FALLBACKS] = {n: tuple(nodes) for n, nodes in self.fallbacks.items()}
-        return ir.IRModule({"main": function}, attrs)
+        return ir.IRModule({"main": function, **self.loops.functions}, attrs)
 
 
 def _names_read(node: Any) -> Iterator[str]:
@@ -460,5 +464,5 @@ def from_onnx(
     loaded = load(model)
     try:
         return Importer(loaded, fixed or {}, fallback=fallback).run()
-    except _NeedsBranches:
+    except NeedsBranches:
         return Importer(loaded, fixed or {}, branches=True, fallback=fallback).run()

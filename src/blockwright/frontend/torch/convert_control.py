@@ -2,15 +2,17 @@
 
 torch.cond(p, f, g, (x,))             if p: y = f(x)  else: y = g(x)
 while_loop(c, f, (i, x))              a function that calls itself while c(i, x) holds
-scan(f, init, xs); map(f, xs)         the body once for each element of the first axis
+scan(f, init, xs); map(f, xs)         R.scan, or the body once for each element of a short axis
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
+from blockwright.frontend.loops import Step
 from blockwright.frontend.torch.operands import Registry, as_tensor, dims_of, is_tensor, reshape
 from blockwright.graph import GraphBuilder
 from blockwright.support import ImporterError
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
 TABLE = Registry()
-_UNROLLED = 1024
-"""Most elements of an axis over which a loop is unrolled."""
-_LOOPS = "compute with the whole tensor instead, or export with a fixed length"
 
 
 @TABLE.overload("aten.cond")
@@ -52,9 +51,27 @@ def _while_loop(
         )
 
     def holds(values: Sequence[Any]) -> ir.GraphExpr:
-        return _truth(imp, imp.region(condition, values)[0])
+        return _truth(imp, imp.region(condition, [*values, *others])[0])
 
-    return _loop(imp, holds, body, carried, others)
+    def step(values: Sequence[Any]) -> list[Any]:
+        return list(map(as_tensor, imp.region(body, [*values, *others])))
+
+    return imp.loops.repeat(imp.builder, inside(imp), holds, step, carried)
+
+
+def inside(imp: Importer) -> Callable[[GraphBuilder], AbstractContextManager[None]]:
+    """What makes a builder that of the importer, for the body of a loop."""
+
+    @contextmanager
+    def enter(builder: GraphBuilder) -> Generator[None]:
+        outer, imp.builder = imp.builder, builder
+        try:
+            with imp.random.refused("a loop"):
+                yield
+        finally:
+            imp.builder = outer
+
+    return enter
 
 
 def _branches(
@@ -74,47 +91,6 @@ def _branches(
     infos = tuple(map(_common_info, *(values for _, values in made)))
     then, other = (b.sequence(ir.TupleExpr(tuple(values))) for b, values in made)
     return _items(imp, ir.If(condition, then, other, info=ir.TupleInfo(infos)), "chosen")
-
-
-def _loop(
-    imp: Importer,
-    holds: Callable[[Sequence[Any]], ir.GraphExpr],
-    body: Any,
-    carried: Sequence[Any],
-    others: Sequence[Any],
-) -> list[Any]:
-    """The carried values after a loop, which becomes a function that calls itself.
-
-    Args:
-        holds: makes the condition, given the values of carried and other tensors.
-        body: the graph that maps these values to the carried ones of the next step.
-    """
-    outer, name = imp.builder, f"loop_{next(imp.numbers)}"
-    values = [*carried, *others]
-    symbols = tuple(dict.fromkeys(v for x in values for v in ir.symbolic_vars(x.info)))
-    sizes = ir.ShapeExpr(symbols, info=ir.ShapeInfo(symbols))
-    count, result = len(carried), ir.TupleInfo(tuple(x.info for x in carried))
-    inner = GraphBuilder(imp.bounds(), dataflow=False)
-    size = inner.param("sizes", ir.ShapeInfo(symbols))
-    params = [inner.param(f"value_{k}", x.info) for k, x in enumerate(values)]
-    try:
-        imp.builder = inner
-        with imp.random.refused("a loop"):
-            condition = holds(params)
-            imp.builder = again = inner.branch()
-            new = list(map(as_tensor, imp.region(body, params)))
-    finally:
-        imp.builder = outer
-    new = [_of_same_size(again, x, p.info) for x, p in zip(new, params, strict=False)]
-    call = ir.GraphCall(ir.GlobalVar(name), (size, *new, *params[count:]), info=result)
-    repeated = again.sequence(again.emit(call, "repeated"))
-    ended = inner.branch().sequence(ir.TupleExpr(tuple(params[:count]), info=result))
-    last = inner.emit(ir.If(condition, repeated, ended, info=result), "last")
-    made = inner.finish(name, last)
-    private = {k: v for k, v in made.attrs.items() if k != "global_symbol"}
-    imp.functions[name] = made.replace(attrs=private)
-    first = ir.GraphCall(ir.GlobalVar(name), (sizes, *values), info=result)
-    return _items(imp, first, "looped")
 
 
 def _items(imp: Importer, value: ir.GraphExpr, name: str) -> list[Any]:
@@ -140,30 +116,23 @@ def _common_info(one: Any, other: Any) -> ir.Info:
     return ir.TensorInfo(None, one.tensor_info.dtype, one.tensor_info.rank)
 
 
-def _of_same_size(builder: GraphBuilder, value: Any, info: Any) -> Any:
-    """A value that a loop carries on, checked to have the size of its first value."""
-    if not isinstance(value, ir.GraphExpr):
-        raise ImporterError("a loop that carries a number", code="BW507", help="carry tensors")
-    same = ir.structural_equal(value.info, info)
-    return value if same else builder.match_cast(value, info, "carried")
-
-
 @TABLE.overload("aten.scan")
 def _scan(
     imp: Importer, node: Any, body: Any, carried: Sequence[Any], over: Any, others: Any = ()
 ) -> Any:
-    values, rows = list(carried), list[list[Any]]()
-    for elements in _elements(imp, over):
-        results = imp.region(body, (*values, *elements, *others))
-        values = results[: len(values)]
-        rows.append(results[len(values) :])
-    return [*values, *_stacked(imp, rows)]
+    def step(state: Sequence[Any], elements: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        results = imp.region(body, (*state, *elements, *others))
+        return results[: len(carried)], results[len(carried) :]
+
+    return _over(imp, step, carried, over)
 
 
 @TABLE.overload("aten.map_impl")
 def _map(imp: Importer, node: Any, body: Any, over: Sequence[Any], others: Any = ()) -> Any:
-    rows = [imp.region(body, (*elements, *others)) for elements in _elements(imp, over)]
-    return _stacked(imp, rows)
+    def step(_: Sequence[Any], elements: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        return [], imp.region(body, (*elements, *others))
+
+    return _over(imp, step, [], over)
 
 
 @TABLE.overload("aten.associative_scan")
@@ -171,31 +140,21 @@ def _associative_scan(
     imp: Importer, node: Any, body: Any, over: Sequence[Any], others: Any = ()
 ) -> Any:
     """Running results of an associative function, from the first element on."""
-    rows = list[list[Any]]()
-    for elements in _elements(imp, over):
-        first = not rows
-        rows.append(elements if first else imp.region(body, (*rows[-1], *elements, *others)))
-    return _stacked(imp, rows)
-
-
-def _elements(imp: Importer, over: Sequence[Any]) -> list[list[Any]]:
-    """The elements of tensors along their first axis, one from each tensor."""
-    length = ir.const_int(dims_of(over[0])[0])
-    if length is None or length > _UNROLLED or not length:
-        found = "unknown length" if length is None else f"length {length}"
-        raise ImporterError(f"a loop over an axis of {found}", code="BW507", help=_LOOPS)
     op = imp.builder.op
+    first = [op("slice", x, axis=0, begin=0, end=1) for x in over]
+    if all(ir.is_const_int(dims_of(x)[0], 1) for x in over):
+        return first
+    rest = [op("slice", x, axis=0, begin=1, end=dims_of(x)[0]) for x in over]
 
-    def element(tensor: Any, place: int) -> Any:
-        return op("squeeze", op("slice", tensor, axis=0, begin=place, end=place + 1), axis=0)
+    def step(state: Sequence[Any], elements: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        results = imp.region(body, (*state, *elements, *others))
+        return results, results
 
-    return [[element(tensor, place) for tensor in over] for place in range(length)]
+    start = [reshape(imp, x, dims_of(x)[1:]) for x in first]
+    rows = _over(imp, step, start, rest)[len(start) :]
+    return [op("concat", x, row, axis=0) for x, row in zip(first, rows, strict=True)]
 
 
-def _stacked(imp: Importer, rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """For each result of a body, its values for all elements as one tensor."""
-    op = imp.builder.op
-    return [
-        op("concat", *(op("expand_dims", value, axis=0) for value in values), axis=0)
-        for values in zip(*rows, strict=True)
-    ]
+def _over(imp: Importer, step: Step, carried: Sequence[Any], over: Sequence[Any]) -> list[Any]:
+    """A loop over the first axis."""
+    return imp.loops.over(imp.builder, inside(imp), step, carried, over, tensor=as_tensor)

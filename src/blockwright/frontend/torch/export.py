@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from blockwright.frontend.torch.training import warn_of_training
+from blockwright.frontend.torch.whole_layers import whole_recurrent_layers
 from blockwright.runtime.refused import require_storage
 from blockwright.support import ImporterError, OptionError
 
@@ -51,7 +53,9 @@ def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_
     warn_of_training(model)
     modes = [(module, module.training) for module in model.modules()]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings(), whole_recurrent_layers():
+            # PyTorch's own recurrent layers do so whenever they run.
+            warnings.filterwarnings("ignore", r"The tensor attributes? .*_flat_weights")
             return torch.export.export(
                 model.eval(), distinct, named, dynamic_shapes=dynamic_shapes, strict=False
             )

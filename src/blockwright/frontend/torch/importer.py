@@ -11,7 +11,6 @@ at once, with their source lines.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.fallback import FALLBACKS, Fallback
+from blockwright.frontend.loops import Loops
 from blockwright.frontend.torch import convert_complex
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
 from blockwright.frontend.torch.decompose import no_node, with_known_operators
@@ -115,8 +115,7 @@ class Importer:
         self.symbols = SymbolTable(ranges, self.dynamic_names, factors)
         self.values: dict[str, Any] = {}
         self.module = self.program.graph_module
-        self.functions: dict[str, ir.GraphFunction] = {}
-        self.numbers = itertools.count()
+        self.loops = Loops()
         plain = self.uses_framework or self.has_branches
         self.builder = GraphBuilder(self.bounds(), dataflow=not plain)
         self.input_names: list[str] = []
@@ -402,7 +401,7 @@ class Importer:
         if self.uses_framework:
             function = function.replace(pure=False)
             attrs[FALLBACKS] = {n: tuple(lines) for n, lines in self.fallbacks.items()}
-        functions: dict[str, ir.Node] = {"main": function, **self.functions}
+        functions: dict[str, ir.Node] = {"main": function, **self.loops.functions}
         functions |= self.updates.programs
         return ir.IRModule(functions, attrs)
 

@@ -53,7 +53,6 @@ class _Timed(ir.Mutator):
         self.done += 1
         return ir.seq([*before, node, self.reading()])
 
-
     def rewrite_For(self, node: ir.For) -> ir.Stmt:
         return self._as_one(node)
 

@@ -80,7 +80,9 @@ class _Steps:
         number = ir.Var("number", _I64)
         if not count:
             body = step([], [], number)
-            self.host.steps.append(ir.For(number, ir.const(0, _I64), length, ir.ForKind.SERIAL, body))
+            self.host.steps.append(
+                ir.For(number, ir.const(0, _I64), length, ir.ForKind.SERIAL, body)
+            )
             return
         two, one = ir.const(2, _I64), ir.const(1, _I64)
         even = ir.mul(number, two)

@@ -60,37 +60,13 @@ After::
         return z
 
     @R.function(private=True)
-    def main_else(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
-        y = R.call_tir(cls.exp, (x,), R.Tensor((4,), "float32"))
-        return y
-
-    @T.prim_func(private=True)
-    def less(x: T.Buffer((4,), "float32"), out: T.Buffer((), "bool")):
-        with T.block("out"):
-            out[()] = x[0] < T.float32(100)
-
-    @T.prim_func(private=True)
-    def double(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
-        for i in range(4):
-            with T.block("y"):
-                v = T.axis.spatial(4, i)
-                y[v] = x[v] + x[v]
-
-    @T.prim_func(private=True)
-    def exp(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
-        for i in range(4):
-            with T.block("y"):
-                v = T.axis.spatial(4, i)
-                y[v] = T.exp(x[v])
-
-    @R.function(private=True)
     def main_holds(x: R.Tensor((4,), "float32")) -> R.Tensor((), "bool"):
         more = R.call_tir(cls.less, (x,), R.Tensor((), "bool"))
         return more
 
     @R.function(private=True)
     def main_step(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
-        stepped: R.Tensor((4,), "float32") = cls.main_then(x)
+        stepped = cls.main_then(x)
         return stepped
 
 A loop takes the memory of one step and has no greatest depth. The function must choose by a tensor
@@ -325,7 +301,7 @@ def _renewed(
     bindings: Sequence[ir.VarBinding], values: Mapping[ir.GraphVar, ir.GraphVar]
 ) -> tuple[list[ir.VarBinding], dict[ir.Node, ir.Node]]:
     """Bindings with other variables; and what replaces the former ones."""
-    known: dict[ir.Node, ir.Node] = dict(values)
+    known: dict[ir.Node, ir.Node] = {**values}
     result: list[ir.VarBinding] = []
     for binding in bindings:
         var = ir.GraphVar(binding.var.name, binding.var.dataflow, info=binding.var.info)

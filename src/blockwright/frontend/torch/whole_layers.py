@@ -1,0 +1,87 @@
+"""Recurrent layers stay whole in exported programs.
+
+PyTorch's exporter writes a recurrent layer out, one step after the other, so that its length is
+part of the program. During an export by `bw.compile` each becomes an operator of ours instead:
+
+    aten.lstm.input(x, (h, c), …)   →   blockwright.lstm.default(x, (h, c), …)
+
+Programs that were exported before have the steps.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+_REST = (
+    "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
+    "bool bidirectional, bool batch_first"
+)
+_LAYERS = {
+    "lstm": f"(Tensor input, Tensor[] hx, {_REST}) -> (Tensor, Tensor, Tensor)",
+    **dict.fromkeys(
+        ("gru", "rnn_tanh", "rnn_relu"), f"(Tensor input, Tensor hx, {_REST}) -> (Tensor, Tensor)"
+    ),
+}
+"""PyTorch's layers, and the schemas of our operators of the same names."""
+
+
+@contextmanager
+def whole_recurrent_layers() -> Generator[None]:
+    """Keep recurrent layers whole in exports, meanwhile."""
+    import torch
+    from torch._C import DispatchKey  # pyright: ignore[reportPrivateUsage]
+
+    operators = _operators()
+    keys = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
+    saved: list[tuple[Any, dict[Any, Any]]] = []
+    try:
+        for name, operator in operators.items():
+            overload = getattr(torch.ops.aten, name).input
+            saved.append((overload, dict(overload.py_kernels)))
+            overload.py_kernels.update(dict.fromkeys(keys, operator))
+            overload._dispatch_cache.clear()
+        yield
+    finally:
+        for overload, kernels in saved:
+            overload.py_kernels.clear()
+            overload.py_kernels.update(kernels)
+            overload._dispatch_cache.clear()
+
+
+@functools.cache
+def _operators() -> dict[str, Any]:
+    """Our operators by name of PyTorch's."""
+    import torch
+
+    register: Any = torch.library
+    library = register.Library("blockwright", "DEF")
+    _KEPT.append(library)  # its operators end with it
+    for name, schema in _LAYERS.items():
+        library.define(name + schema)
+        library.impl(name, getattr(torch, name), "CompositeExplicitAutograd")
+        register.register_fake(f"blockwright::{name}", _shapes, lib=library)
+    return {name: getattr(torch.ops.blockwright, name).default for name in _LAYERS}
+
+
+_KEPT: list[Any] = []
+
+
+def _shapes(
+    input: Any,
+    hx: Any,
+    params: Any,
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Any, ...]:
+    """Results without values."""
+    states: list[Any] = [*hx] if isinstance(hx, (list, tuple)) else [hx]
+    width = states[0].shape[-1] * (2 if bidirectional else 1)
+    output = input.new_empty((*input.shape[:-1], width))
+    return (output, *(state.new_empty(state.shape) for state in states))
