@@ -11,7 +11,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of, rank_of
-from blockwright.frontend.onnx.contrib_fused import CONTRIB
+from blockwright.frontend.onnx.contrib_fused import CONTRIB, proved, with_shape
 from blockwright.frontend.onnx.sizes import I64, expr
 
 TABLE = Converters()
@@ -21,11 +21,6 @@ _UNCOVERED = ("do_rotary", "past_present_share_buffer", "rotary_embedding_dim")
 
 
 # ------------------------------------------------------------------------------------------- parts
-
-
-def proved(call: Call, a: Any, b: Any) -> bool:
-    """Whether two sizes are equal."""
-    return call.imp.builder.analyzer.prove_equal(expr(a), expr(b))
 
 
 def split_heads(call: Call, x: Tensor, heads: int) -> Tensor:
@@ -124,7 +119,7 @@ def padding_mask(
         outside = _outside(call, mask, batch, total)
     elif rank in (2, 3):
         wanted = (batch, total) if rank == 2 else (batch, length, total)
-        fitted = with_shape(call, mask, wanted, "the mask")
+        fitted = with_shape(call, mask, wanted, "the mask has not the lengths of queries and keys")
         if fitted is None:
             return None
         rows = 1 if rank == 2 else length
@@ -157,25 +152,8 @@ def score_bias(call: Call, bias: Tensor, length: Any, total: Any) -> Tensor | No
     """What is added to scores, (batch or 1, heads or 1, length, total); None for other shapes."""
     if rank_of(bias) != 4:
         return None
-    return with_shape(call, bias, (*dims_of(bias)[:2], length, total), "the attention bias")
-
-
-def with_shape(call: Call, x: Tensor, shape: Sequence[Any], what: str) -> Tensor | None:
-    """A tensor whose shape is known to be another one, which calls check unless it is proved.
-
-    None if the shapes differ in any case.
-    """
-    dims = dims_of(x)
-    wanted = [expr(d) for d in shape]
-    pairs = list(zip(dims, wanted, strict=True))
-    if all(proved(call, a, b) for a, b in pairs):
-        return x
-    analyzer = call.imp.builder.analyzer
-    if any(analyzer.prove(ir.compare(ir.NE, a, b)) for a, b in pairs):
-        return None
-    info = ir.TensorInfo(tuple(wanted), dtype_of(x))
-    message = f"BW708: {call.op} {call.name}: {what} does not fit the lengths of queries and keys"
-    return call.imp.builder.match_cast(x, info, "fitted", message)
+    wanted = (*dims_of(bias)[:2], length, total)
+    return with_shape(call, bias, wanted, "the bias has not the lengths of queries and keys")
 
 
 # --------------------------------------------------------------------------------------- operators

@@ -16,17 +16,16 @@ from blockwright.frontend.onnx.contrib_attention import (
     joined_heads,
     part,
     positions,
-    proved,
     scale_of,
     score_bias,
     split_heads,
-    with_shape,
 )
-from blockwright.frontend.onnx.contrib_fused import CONTRIB
+from blockwright.frontend.onnx.contrib_fused import CONTRIB, proved, with_shape
 from blockwright.frontend.onnx.sizes import I64, Sizes, array_of, expr
 
 TABLE = Converters()
 Tensor = ir.GraphExpr
+_BAD_POSITIONS = "the positions have not the batch size and length of the sequences"
 
 
 # ------------------------------------------------------------------------------------------ rotary
@@ -88,7 +87,7 @@ def _rotary_embedding(call: Call) -> Value:
     if rank_of(place) == 1:
         place = call.apply("add", positions(call, length, 2, 1), place)
     else:
-        fitted = with_shape(call, place, (batch, length), "the positions")
+        fitted = with_shape(call, place, (batch, length), _BAD_POSITIONS)
         if fitted is None:
             return NotImplemented
         place = fitted
@@ -148,7 +147,7 @@ def _given_positions(call: Call, batch: Any, length: ir.Expr, total: ir.Expr) ->
 
     Those of a first prompt count from the first number of the input, in all sequences.
     """
-    given = with_shape(call, call.tensor(9), (batch, length), "the positions")
+    given = with_shape(call, call.tensor(9), (batch, length), _BAD_POSITIONS)
     if given is None:
         return None
     first = call.imp.tensor(np.zeros(1, np.int64))

@@ -18,9 +18,41 @@ from blockwright.frontend.onnx.call import (
 from blockwright.frontend.onnx.convert_products import gemm
 from blockwright.frontend.onnx.convert_shapes import product
 from blockwright.frontend.onnx.convert_windows import convolve, with_channels
+from blockwright.frontend.onnx.sizes import expr
 
 TABLE = Converters()
 CONTRIB = "com.microsoft"
+
+
+# ------------------------------------------------------------------------------------------- sizes
+
+
+def proved(call: Call, a: Any, b: Any) -> bool:
+    """Whether two sizes are equal."""
+    return call.imp.builder.analyzer.prove_equal(expr(a), expr(b))
+
+
+def with_shape(
+    call: Call, x: ir.GraphExpr, shape: Sequence[Any], unless: str
+) -> ir.GraphExpr | None:
+    """A tensor that must have a shape, which calls check unless it is proved.
+
+    Args:
+        unless: what is wrong with a call in which it has another one.
+
+    Returns None if it has another one in all calls.
+    """
+    dims = dims_of(x)
+    wanted = [expr(d) for d in shape]
+    pairs = list(zip(dims, wanted, strict=True))
+    if all(proved(call, a, b) for a, b in pairs):
+        return x
+    analyzer = call.imp.builder.analyzer
+    if any(analyzer.prove(ir.compare(ir.NE, a, b)) for a, b in pairs):
+        return None
+    info = ir.TensorInfo(tuple(wanted), dtype_of(x))
+    message = f"BW708: {call.op} {call.name}: {unless}\nhelp: pass inputs of other sizes"
+    return call.imp.builder.match_cast(x, info, "fitted", message)
 
 
 # ---------------------------------------------------------------------------------------- products

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of, rank_of
-from blockwright.frontend.onnx.contrib_fused import CONTRIB
+from blockwright.frontend.onnx.contrib_fused import CONTRIB, with_shape
 from blockwright.frontend.onnx.convert_norms import fit, rms_norm
 
 TABLE = Converters()
@@ -58,7 +58,9 @@ def _embed_layer_norm(call: Call) -> Value:
         at = call.apply("take", places, call.tensor(8), axis=0)
     else:
         at = call.apply("slice", places, axis=0, begin=0, end=length, step=1)
-        at = call.reshape(at, (length, dims_of(places)[1]))
+        at = with_shape(call, at, (length, dims_of(places)[1]), "there are too few positions")
+        if at is None:
+            return NotImplemented
     total = call.apply("add", total, at)
     if call.has(1) and call.has(4):
         segments = call.apply("take", call.tensor(4), call.tensor(1), axis=0)
