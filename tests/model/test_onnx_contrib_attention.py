@@ -304,3 +304,12 @@ def test_what_is_not_converted_is_named(place: int) -> None:
         bw.import_model(Model([each]).proto, fallback="error")
     assert caught.value.code == "BW501"
     assert "fallback" in (caught.value.help or "")
+
+
+def test_lengths_known_only_at_run_time_are_left_to_onnx_runtime() -> None:
+    """The total length decides the size of the caches."""
+    model = Model([UNCOVERED[4]])
+    with pytest.warns(bw.BlockwrightWarning, match="BW513"):
+        exe = bw.compile(model.proto)
+    model.judged(exe(*model.arguments))
+    assert [operator.name for operator in exe.fallbacks] == ["com.microsoft.GroupQueryAttention"]

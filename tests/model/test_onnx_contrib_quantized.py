@@ -91,6 +91,19 @@ def _gemm(dtype: str, *more: Array | None, transposed: bool = False, **attrs: An
     )
 
 
+def _embedding() -> Node:
+    """Quantized tables of words, positions and segments."""
+    words = _DRAWN.random.integers(0, 7, (2, 3)).astype("int32")
+    tables = [BYTES(7, 8), BYTES(5, 8), BYTES(2, 8), BYTES(8), BYTES(8)]
+    scales, zeros = [*SCALES(5)], [*BYTES(5)]
+    return node(
+        *("QEmbedLayerNormalization", words, words % 2, *tables, number([[1, 1, 0]] * 2, "int32")),
+        *map(np.asarray, (*scales, *zeros)),
+        outputs=(True, True),
+        tolerance=1e-4,
+    )
+
+
 _HEADS = {"num_heads": 2}
 _TOKENS, _MERGED = BYTES(2, 4, 16), BYTES(16, 48, dtype="int8")
 _SMALL = number(0.02)
@@ -109,6 +122,7 @@ PRODUCTS = (
     _gemm("uint8", _SUMS, number(0.9), number(2, "uint8"), alpha=1.5),
     _gemm("int8", None, number(0.9), number(2, "int8")),
     _gemm("uint8", _SUMS, transposed=True),
+    _embedding(),
     node(
         *("QAttention", _TOKENS, _MERGED, F(48), _SMALL, _SMALL),
         *(number([[1, 1, 1, 0], [1, 0, 0, 0]], "int32"), _MIDDLE, _THREE),

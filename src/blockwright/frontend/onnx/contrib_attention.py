@@ -224,8 +224,11 @@ def _multi_head_attention(call: Call) -> Value:
     if call.has(8) or call.has(9) or call.wants(3):  # shared buffers, beams, scores
         return NotImplemented
     query, *others = _projections(call)
-    if len(others) != 2 or rank_of(query) != 3 or rank_of(others[0]) not in (3, 4):
+    if len(others) != 2 or rank_of(query) != 3 or call.has(6) != call.has(7):
         return NotImplemented
+    ranks = {rank_of(t) for t in others}
+    if ranks != {3} and (ranks != {4} or call.has(3) or call.has(6)):
+        return NotImplemented  # keys by heads are those of the past
     batch, length, _ = dims_of(query)
     projected = [query, *others]
     if call.has(3):
@@ -234,7 +237,7 @@ def _multi_head_attention(call: Call) -> Value:
     causal = bool(call.attr("unidirectional", 0))
     if causal and not proved(call, dims_of(k)[2], length):
         return NotImplemented
-    before = (call.tensor(6), call.tensor(7)) if call.has(6) and call.has(7) else ()
+    before = (call.tensor(6), call.tensor(7)) if call.has(6) else ()
     keys = Keys(call, k, v, before)
     masks: list[Tensor] = []
     if call.has(4):

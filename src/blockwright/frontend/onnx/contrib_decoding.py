@@ -79,7 +79,9 @@ def _rotary_embedding(call: Call) -> Value:
     tables = (call.tensor(2), call.tensor(3))
     flat = rank_of(x) == 3
     if flat:
-        heads = call.attr("num_heads", 0) or _heads_of(dims_of(x)[2], dims_of(tables[0])[1])
+        heads = _heads_of(dims_of(x)[2], dims_of(tables[0])[1])
+        if call.attr("rotary_embedding_dim", 0):
+            heads = call.attr("num_heads", 0)
         if not heads:
             return NotImplemented
         x = split_heads(call, x, heads)
@@ -119,6 +121,8 @@ def _group_query_attention(call: Call) -> Value:
     # Inputs from 12 on: scales of quantized caches, weights of norms of queries and keys.
     if total is None or not plain or any(call.has(k) for k in range(12, 16)) or call.wants(3):
         return NotImplemented
+    if call.has(1) != call.has(2) or call.has(3) != call.has(4):
+        return NotImplemented
     q, k, v = _projections(call)
     batch, _, length, _ = dims_of(q)
     ends = call.reshape(call.cast(call.tensor(5), I64), (batch, 1))
@@ -135,7 +139,7 @@ def _group_query_attention(call: Call) -> Value:
         if at is None:
             return NotImplemented
         q, k = (rotated(call, t, tables, at, turn) for t in (q, k))
-    past = [call.tensor(p) for p in (3, 4)] if call.has(3) and call.has(4) else []
+    past = [call.tensor(p) for p in (3, 4)] if call.has(3) else []
     room = _room(call, total, dims_of(past[0])[2] if past else None)
     present = [cache.stored(t, past[n : n + 1], room) for n, t in enumerate((k, v))]
     value = _masked_attention(call, q, present, cache, place)

@@ -106,8 +106,8 @@ def _activated(call: Call, x: ir.GraphExpr, numbers: Sequence[float]) -> Value:
         return call.apply("leaky_relu", x, alpha=numbers[0] if numbers else 0.01)
     if name == "Clip" and len(numbers) == 2:
         return call.apply("clip", x, min=numbers[0], max=numbers[1])
-    if name == "HardSigmoid":
-        slope, start = numbers if len(numbers) == 2 else (0.2, 0.5)
+    if name == "HardSigmoid" and len(numbers) in (0, 2):
+        slope, start = numbers or (0.2, 0.5)
         line = call.apply("add", _scaled(call, x, slope), call.scalar(start, dtype_of(x)))
         return call.apply("clip", line, min=0.0, max=1.0)
     return NotImplemented

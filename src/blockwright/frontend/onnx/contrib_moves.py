@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, rank_of
 from blockwright.frontend.onnx.contrib_fused import CONTRIB
 from blockwright.frontend.onnx.convert_images import grid_sample
@@ -13,9 +14,17 @@ from blockwright.frontend.onnx.convert_shapes import pad, range_, trilu
 TABLE = Converters()
 
 
+def _late(call: Call, *positions: int) -> bool:
+    """Whether one of some inputs is computed when the model runs."""
+    values = [call.operands[k] for k in positions if call.has(k)]
+    return any(isinstance(v, ir.GraphExpr) and not isinstance(v, ir.Constant) for v in values)
+
+
 @TABLE.op("ExpandDims", domain=CONTRIB)
 def _expand_dims(call: Call) -> Value:
     """A new axis of size 1; a negative one counts from the end of the result."""
+    if _late(call, 1):
+        return NotImplemented
     x, (axis,) = call.tensor(0), call.ints(1, "the axis")
     rank = rank_of(x)
     if not -rank - 1 <= axis <= rank:
@@ -34,11 +43,15 @@ def _gather_nd(call: Call) -> Value:
 
 @TABLE.op("Pad", domain=CONTRIB)
 def _pad(call: Call) -> Value:
+    if _late(call, 1):
+        return NotImplemented
     return pad(call.like(*call.operands, mode=call.attr("mode", "constant")))
 
 
 @TABLE.op("Trilu", domain=CONTRIB)
 def _trilu(call: Call) -> Value:
+    if _late(call, 1):
+        return NotImplemented
     return trilu(call.like(*call.operands, upper=call.attr("upper", 1)))
 
 
@@ -52,6 +65,8 @@ def _grid_sample(call: Call) -> Value:
 @TABLE.op("Range", domain=CONTRIB)
 def _range(call: Call) -> Value:
     """Bounds may be tensors of one element; the step is 1 unless it is given."""
+    if _late(call, 0, 1, 2):
+        return NotImplemented
     if call.has(2):
         return range_(call)
     one = np.ones((), call.imp.dtype(call.value(0)).numpy())

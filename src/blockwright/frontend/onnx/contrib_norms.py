@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of, rank_of
 from blockwright.frontend.onnx.contrib_fused import CONTRIB, with_shape
 from blockwright.frontend.onnx.convert_norms import fit, rms_norm
+from blockwright.frontend.onnx.convert_quantized import dequantized
 
 TABLE = Converters()
+_FLOAT32 = ir.dtype_of("float32")
 _INT32 = ir.dtype_of("int32")
 
 
@@ -51,21 +55,46 @@ def _skip_norm(call: Call, row: str, bias: int, weights: tuple[int, ...]) -> Val
 @TABLE.op("EmbedLayerNormalization", domain=CONTRIB)
 def _embed_layer_norm(call: Call) -> Value:
     """Layer norm of the sum of embeddings of words, positions and segments."""
-    ids, words, places = call.tensor(0), call.tensor(2), call.tensor(3)
-    total = call.apply("take", words, ids, axis=0)
-    length = dims_of(ids)[1]
-    if call.has(8):
-        at = call.apply("take", places, call.tensor(8), axis=0)
+    return _embedded(call, lambda rows, _: rows, call.optional(8))
+
+
+@TABLE.op("QEmbedLayerNormalization", domain=CONTRIB)
+def _quantized_embed_layer_norm(call: Call) -> Value:
+    """The same for quantized tables and weights, whose scales and zero points are last."""
+
+    def real(rows: ir.GraphExpr, k: int) -> ir.GraphExpr:
+        return dequantized(call, rows, call.tensor(k + 6), call.optional(k + 11), _FLOAT32)
+
+    return _embedded(call, real, None)
+
+
+def _embedded(
+    call: Call, real: Callable[[ir.GraphExpr, int], ir.GraphExpr], place: ir.GraphExpr | None
+) -> Value:
+    """All results of a node.
+
+    Args:
+        real: what rows of the operand at a position stand for.
+        place: positions; None for those from 0 on.
+    """
+    ids, places = call.tensor(0), call.tensor(3)
+    total = real(call.apply("take", call.tensor(2), ids, axis=0), 2)
+    if place is not None:
+        at = call.apply("take", places, place, axis=0)
     else:
-        at = call.apply("slice", places, axis=0, begin=0, end=length, step=1)
-        at = with_shape(call, at, (length, dims_of(places)[1]), "there are too few positions")
+        length = dims_of(ids)[1]
+        first = call.apply("slice", places, axis=0, begin=0, end=length, step=1)
+        shape = (length, dims_of(places)[1])
+        at = with_shape(call, first, shape, "there are too few positions")
         if at is None:
             return NotImplemented
-    total = call.apply("add", total, at)
-    if call.has(1) and call.has(4):
+    total = call.apply("add", total, real(at, 3))
+    if call.has(1) != call.has(4):
+        return NotImplemented
+    if call.has(1):
         segments = call.apply("take", call.tensor(4), call.tensor(1), axis=0)
-        total = call.apply("add", total, segments)
-    factors = [call.tensor(5), call.tensor(6)]
+        total = call.apply("add", total, real(segments, 4))
+    factors = [real(call.tensor(k), k) for k in (5, 6)]
     if not fit(call, total, (2,), factors):
         return NotImplemented
     normed = call.apply("layer_norm", total, *factors, axes=(2,), eps=_eps(call, 1e-12))
@@ -82,12 +111,16 @@ def _mask_index(call: Call, ids: ir.GraphExpr) -> ir.GraphExpr:
 
 @TABLE.op("GroupNorm", domain=CONTRIB)
 def _group_norm(call: Call) -> Value:
+    if call.attr("activation", 0) not in (0, 1):
+        return NotImplemented
     return _grouped(call, call.tensor(0))
 
 
 @TABLE.op("SkipGroupNorm", domain=CONTRIB)
 def _skip_group_norm(call: Call) -> Value:
     """Group norm of x + skip + bias, and this sum; skip may be one vector for each image."""
+    if call.attr("activation", 0) not in (0, 1):
+        return NotImplemented
     x, skip = call.tensor(0), call.tensor(3)
     last = call.attr("channels_last", 1)
     spread = (1,) * (rank_of(x) - 2)
