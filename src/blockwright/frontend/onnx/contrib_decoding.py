@@ -125,7 +125,12 @@ def _group_query_attention(call: Call) -> Value:
         return NotImplemented
     q, k, v = _projections(call)
     batch, _, length, _ = dims_of(q)
-    ends = call.reshape(call.cast(call.tensor(5), I64), (batch, 1))
+    ends = call.cast(call.tensor(5), I64)
+    if rank_of(ends) == 1:
+        ends = with_shape(call, ends, (batch,), "the lengths have not the batch size")
+    if ends is None:
+        return NotImplemented
+    ends = call.reshape(ends, (batch, 1))
     ends = call.apply("add", ends, scalar=1, scalar_side="right")
     before = call.apply("subtract", ends, scalar=length, scalar_side="right")
     cache = _Cache(call, ends, call.apply("maximum", before, scalar=0, scalar_side="right"))
