@@ -205,6 +205,7 @@ def test_nodes_compute_what_onnx_runtime_does(nodes: tuple[Node, ...]) -> None:
     Model(nodes).interpreted()
 
 
+@pytest.mark.slow
 def test_compiled_nodes_compute_what_onnx_runtime_does() -> None:
     Model((FEW_BITS[9], PRODUCTS[3], REAL[1])).compiled()
 
