@@ -88,6 +88,15 @@ class Call:
     def error(self, message: str, help: str, code: str = "BW507") -> ImporterError:
         return ImporterError(message, code=code, help=help)
 
+    def like(self, *operands: Value, **attrs: Any) -> Call:
+        """The node with other operands, and with attributes that it need not set itself.
+
+        So that one converter can call that of an operator with the same meaning.
+        """
+        other = Call(self.imp, self.node, self.version, operands, self.attrs, self.defaults)
+        other.attrs = {**self.attrs, **attrs}
+        return other
+
     # -------------------------------------------------------------------------------- operands
 
     def has(self, position: int) -> bool:

@@ -18,7 +18,7 @@ _METHODS = {"linear": "bilinear", "cubic": "bicubic"}
 
 
 @TABLE.op("GridSample")
-def _grid_sample(call: Call) -> Value:
+def grid_sample(call: Call) -> Value:
     mode = call.attr("mode")
     return call.apply(
         "image.grid_sample",

@@ -24,22 +24,22 @@ def _layer_norm(call: Call) -> Value:
     rank = rank_of(x)
     axes = tuple(range(axis_of(call.attr("axis"), rank), rank))
     weights = [call.tensor(k) for k in (1, 2) if call.has(k)]
-    if call.wants(1) or call.wants(2) or not _fit(call, x, axes, weights):
+    if call.wants(1) or call.wants(2) or not fit(call, x, axes, weights):
         return NotImplemented
     return call.apply("layer_norm", x, *weights, axes=axes, eps=call.attr("epsilon"))
 
 
 @TABLE.op("RMSNormalization")
-def _rms_norm(call: Call) -> Value:
+def rms_norm(call: Call) -> Value:
     x, scale = call.tensor(0), call.tensor(1)
     rank = rank_of(x)
     axes = tuple(range(axis_of(call.attr("axis"), rank), rank))
-    if not _fit(call, x, axes, [scale]):
+    if not fit(call, x, axes, [scale]):
         return NotImplemented
     return call.apply("rms_norm", x, scale, axes=axes, eps=call.attr("epsilon"))
 
 
-def _fit(call: Call, x: ir.GraphExpr, axes: tuple[int, ...], weights: list[ir.GraphExpr]) -> bool:
+def fit(call: Call, x: ir.GraphExpr, axes: tuple[int, ...], weights: list[ir.GraphExpr]) -> bool:
     """Whether weights have the type of the operand and the shape of its normalized axes."""
     wanted = [dims_of(x)[axis] for axis in axes]
     analyzer = call.imp.builder.analyzer

@@ -22,18 +22,19 @@ def matmul(
 
 
 @TABLE.op("Gemm")
-def _gemm(call: Call) -> Value:
+def gemm(call: Call) -> Value:
     """alpha · A' · B' + beta · C, where A and B may be transposed."""
     a, b = call.tensor(0), call.tensor(1)
-    alpha, beta, dtype = call.attr("alpha"), call.attr("beta"), dtype_of(a)
-    if call.attr("transA"):
+    alpha, beta, dtype = call.attr("alpha", 1.0), call.attr("beta", 1.0), dtype_of(a)
+    if call.attr("transA", 0):
         a = call.apply("permute_dims", a, axes=(1, 0))
     bias = call.optional(2)
-    if call.attr("transB") and alpha == 1 and (bias is None or beta == 1):
+    transposed = call.attr("transB", 0)
+    if transposed and alpha == 1 and (bias is None or beta == 1):
         whole = bias is not None and rank_of(bias) == 1 and not ir.is_const_int(dims_of(bias)[0], 1)
         if bias is None or whole:
             return call.apply("linear", a, b, *(() if bias is None else (bias,)))
-    if call.attr("transB"):
+    if transposed:
         b = call.apply("permute_dims", b, axes=(1, 0))
     result = call.apply("matmul", a, b)
     if alpha != 1:

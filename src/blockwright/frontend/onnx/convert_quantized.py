@@ -68,6 +68,7 @@ def rounded(
     return call.apply("astype", value, dtype=dtype)
 
 
+@TABLE.op("QuantizeLinear", domain="com.microsoft")
 @TABLE.op("QuantizeLinear")
 def _quantize(call: Call) -> Value:
     x, scale = call.tensor(0), call.tensor(1)
@@ -80,6 +81,7 @@ def _quantize(call: Call) -> Value:
     return quantized(call, x, spread(call, x, scale), zero, dtype)
 
 
+@TABLE.op("DequantizeLinear", domain="com.microsoft")
 @TABLE.op("DequantizeLinear")
 def _dequantize(call: Call) -> Value:
     """(x - zero) · scale in the type of the scale."""
@@ -106,17 +108,37 @@ def dequantized(
 
 @TABLE.op("DynamicQuantizeLinear")
 def _dynamic_quantize(call: Call) -> Value:
-    """Scale and zero point from the range of the operand, which includes 0."""
-    return NotImplemented
+    return list(dynamically_quantized(call, call.tensor(0)))
 
 
-def _centred(call: Call, x: ir.GraphExpr, zero: ir.GraphExpr | None, axis: int) -> ir.GraphExpr:
+def dynamically_quantized(
+    call: Call, x: ir.GraphExpr
+) -> tuple[ir.GraphExpr, ir.GraphExpr, ir.GraphExpr]:
+    """An operand as uint8, with the scale and zero point of its range, which includes 0.
+
+    The scale of an operand that is 0 is 1.
+    """
+    uint8 = ir.dtype_of("uint8")
+    zero = call.scalar(0, _FLOAT32)
+    axes = tuple(range(rank_of(x)))
+    low = call.apply("minimum", call.apply("min", x, axes=axes), zero)
+    high = call.apply("maximum", call.apply("max", x, axes=axes), zero)
+    steps = call.scalar(255, _FLOAT32)
+    scale = call.apply("divide", call.apply("subtract", high, low), steps)
+    empty = call.apply("equal", high, low)
+    scale = call.apply("where", empty, call.scalar(1, _FLOAT32), scale)
+    place = call.apply("divide", call.apply("subtract", zero, low), scale)
+    place = rounded(call, place, None, uint8)
+    return quantized(call, x, scale, place, uint8), scale, place
+
+
+def centred(call: Call, x: ir.GraphExpr, zero: ir.GraphExpr | None, axis: int) -> ir.GraphExpr:
     """x - zero as int32; several zero points belong to slices along an axis."""
     value = call.cast(x, _INT32)
     if zero is None:
         return value
     zero = call.cast(zero, _INT32)
-    return call.apply("subtract", value, _row_scale(call, x, zero, axis))
+    return call.apply("subtract", value, row_scale(call, x, zero, axis))
 
 
 @TABLE.op("MatMulInteger")
@@ -124,29 +146,29 @@ def _matmul_integer(call: Call) -> Value:
     a, b = call.tensor(0), call.tensor(1)
     if not call.has(2) and not call.has(3):
         return call.apply("matmul", a, b, out_dtype="int32")
-    left = _centred(call, a, call.optional(2), -2)
-    return call.apply("matmul", left, _centred(call, b, call.optional(3), -1))
+    left = centred(call, a, call.optional(2), -2)
+    return call.apply("matmul", left, centred(call, b, call.optional(3), -1))
 
 
 @TABLE.op("ConvInteger")
 def _conv_integer(call: Call) -> Value:
-    x = _centred(call, call.tensor(0), call.optional(2), 1)
-    return convolve(call, x, _centred(call, call.tensor(1), call.optional(3), 0))
+    x = centred(call, call.tensor(0), call.optional(2), 1)
+    return convolve(call, x, centred(call, call.tensor(1), call.optional(3), 0))
 
 
 @TABLE.op("QLinearMatMul")
 def _qlinear_matmul(call: Call) -> Value:
     """The factor of all scales is rounded to their type, as in the reference implementation."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = call.tensors()
-    total = call.apply("matmul", _centred(call, a, a_zero, -2), _centred(call, b, b_zero, -1))
-    left, right = _row_scale(call, a, a_scale, -2), _row_scale(call, b, b_scale, -1)
+    total = call.apply("matmul", centred(call, a, a_zero, -2), centred(call, b, b_zero, -1))
+    left, right = row_scale(call, a, a_scale, -2), row_scale(call, b, b_scale, -1)
     factor = call.apply("multiply", left, right)
-    factor = call.apply("divide", factor, _row_scale(call, a, y_scale, -2))
+    factor = call.apply("divide", factor, row_scale(call, a, y_scale, -2))
     value = call.apply("multiply", call.cast(total, _FLOAT32), call.cast(factor, _FLOAT32))
-    return rounded(call, value, _row_scale(call, a, y_zero, -2), dtype_of(y_zero))
+    return rounded(call, value, row_scale(call, a, y_zero, -2), dtype_of(y_zero))
 
 
-def _row_scale(call: Call, x: ir.GraphExpr, scale: ir.GraphExpr, axis: int) -> ir.GraphExpr:
+def row_scale(call: Call, x: ir.GraphExpr, scale: ir.GraphExpr, axis: int) -> ir.GraphExpr:
     """One number for the tensor, or one for each slice along an axis; others as they are."""
     if rank_of(scale) > 1:
         return scale
@@ -157,9 +179,9 @@ def _row_scale(call: Call, x: ir.GraphExpr, scale: ir.GraphExpr, axis: int) -> i
 
 
 @TABLE.op("QLinearConv")
-def _qlinear_conv(call: Call) -> Value:
+def qlinear_conv(call: Call) -> Value:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = call.tensors()[:8]
-    total = convolve(call, _centred(call, x, x_zero, 1), _centred(call, w, w_zero, 0))
+    total = convolve(call, centred(call, x, x_zero, 1), centred(call, w, w_zero, 0))
     total = with_channels(call, total, call.optional(8))
     per_channel = rank_of(w_scale) == 1 and not ir.is_const_int(dims_of(w_scale)[0], 1)
     shape: list[Any] = [dims_of(w_scale)[0], *([1] * (rank_of(x) - 2))] if per_channel else []

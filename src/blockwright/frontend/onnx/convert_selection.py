@@ -47,7 +47,7 @@ def _from_front(call: Call, indices: ir.GraphExpr, size: ir.Expr) -> ir.GraphExp
 
 
 @TABLE.op("GatherND")
-def _gather_nd(call: Call) -> Value:
+def gather_nd(call: Call) -> Value:
     """The last axis of indices lists coordinates; they become one coordinate of a flat axis."""
     x, indices = call.tensor(0), call.cast(call.tensor(1), I64)
     batch, dims, places = call.attr("batch_dims"), dims_of(x), dims_of(indices)

@@ -258,7 +258,7 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wr
 
 
 @TABLE.op("Pad")
-def _pad(call: Call) -> Value:
+def pad(call: Call) -> Value:
     """Negative padding removes elements."""
     x = call.tensor(0)
     rank = rank_of(x)
@@ -345,7 +345,7 @@ def _constant_of_shape(call: Call) -> Value:
 
 
 @TABLE.op("Range")
-def _range(call: Call) -> Value:
+def range_(call: Call) -> Value:
     dtype = call.imp.dtype(call.value(0))
     what = "a bound of the range"
     if dtype.is_float:
@@ -371,7 +371,7 @@ def _eye_like(call: Call) -> Value:
 
 
 @TABLE.op("Trilu")
-def _trilu(call: Call) -> Value:
+def trilu(call: Call) -> Value:
     x = call.tensor(0)
     k = call.sizes(1, "k")[0] if call.has(1) else 0
     name = "triu" if call.attr("upper") else "tril"

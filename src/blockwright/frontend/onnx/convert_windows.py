@@ -146,7 +146,7 @@ def _conv_transpose(call: Call) -> Value:
 
 
 @TABLE.op("MaxPool")
-def _max_pool(call: Call) -> Value:
+def max_pool(call: Call) -> Value:
     x = call.tensor(0)
     window = window_of(call, x, tuple(call.attr("kernel_shape")))
     if call.wants(1):
@@ -155,7 +155,7 @@ def _max_pool(call: Call) -> Value:
 
 
 @TABLE.op("AveragePool")
-def _average_pool(call: Call) -> Value:
+def average_pool(call: Call) -> Value:
     x = call.tensor(0)
     window = window_of(call, x, tuple(call.attr("kernel_shape")))
     counts = bool(call.attr("count_include_pad", 0))

@@ -1,8 +1,8 @@
 """Nodes that ONNX Runtime computes within the compiled model.
 
-    y = com.microsoft.BiasGelu(x, bias)
+    y = com.microsoft.Inverse(x)
 
-becomes a call of `onnxruntime.com.microsoft.BiasGelu` with a model of this one node. The types and
+becomes a call of `onnxruntime.com.microsoft.Inverse` with a model of this one node. The types and
 sizes of its results are those that ONNX Runtime infers; other sizes are known when it has run.
 """
 

@@ -254,7 +254,18 @@ class Importer:
         return self._expand(body, node, operands, domain)
 
     def _framework_call(self, call: Call, domain: str) -> Sequence[Value]:
-        """The results of a node that ONNX Runtime computes."""
+        """The results of a node that ONNX Runtime computes.
+
+        Raises: ImporterError BW501 if it must not, or is not installed.
+        """
+        if not self.falls_back:
+            raise ImporterError(
+                "the operator is not covered with these inputs and attributes",
+                code="BW501",
+                help='replace it, or leave fallback at "framework"'
+                if has_runtime()
+                else "pip install onnxruntime, which then runs it; or replace it",
+            )
         if self.builder.dataflow:
             raise NeedsBranches  # the call may draw random numbers
         label = f"{domain}.{call.op}".lstrip(".")
