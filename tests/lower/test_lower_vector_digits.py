@@ -30,7 +30,7 @@ def gather(A: T.Buffer((8, 4), "float32"), B: T.Buffer(({lanes},), "float32")):
         T.writes(B[0:{lanes}])
         B[T.ramp(0, 1, {lanes})] = A[{index}]
 """)
-    lowered = lower(func)
+    lowered = lower(func, "x86-64-v4")  # which has vectors of 16 lanes
     (load,) = (n for n in ir.collect(lowered.body, ir.BufferLoad) if n.dtype.lanes > 1)
     (at,) = load.indices
     if flat is None:

@@ -265,6 +265,32 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert refusal(strings).code == "BW504"
 
 
+def test_sizes_that_must_be_equal_are_compared_by_each_call() -> None:
+    """The positions of a transformer are cut from a table of 32; another input has its own name."""
+    nodes = [
+        node("Shape", "x", "size", end=1),
+        node("Slice", "table zero size zero", "part"),
+        node("Add", "x part", "y"),
+        node("Mul", "y z", "w"),
+        node("MatMul", "z v", "q"),
+    ]
+    held = {"table": drawn(32, 4), "zero": np.array([0])}
+    inputs = [info("x", ["s", 4]), info("z", ["t", 4]), info("v", ["k", 3])]
+    exe = bw.compile(model(nodes, inputs, [info("w", None), info("q", None)], held))
+    x, z, v = drawn(7, 4), drawn(7, 4) + 1, drawn(4, 3)
+    w, q = exe(x, z, v)
+    np.testing.assert_allclose(w, (x + held["table"][:7]) * z, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(q, z @ v, rtol=1e-5, atol=1e-5)
+    long = drawn(40, 4)
+    for bad, text in (
+        ((long, long, v), r"T.min\(s, 32\) = 32 and s = 40"),
+        ((x, z[:3], v), "t = 3 and s = 7"),
+    ):
+        with pytest.raises(bw.BlockwrightError, match=text) as caught:
+            exe(*bad)
+        assert caught.value.code == "BW708"
+
+
 def test_arguments_for_other_models_are_refused() -> None:
     for given in ({"example_inputs": (drawn(2, 4),)}, {"dynamic_shapes": ({0: "n"},)}):
         with pytest.raises(bw.OptionError) as caught:

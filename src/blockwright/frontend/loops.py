@@ -206,7 +206,7 @@ def _element(value: ir.GraphExpr) -> ir.TensorInfo:
 def _builder(outer: GraphBuilder, values: Sequence[ir.GraphExpr]) -> GraphBuilder:
     """A builder for a function that knows the sizes around it."""
     attrs = {k: v for k, v in outer.attrs.items() if k in ir.BOUND_ATTRS}
-    inner = GraphBuilder(attrs, outer.module, dataflow=False)
+    inner = GraphBuilder(attrs, outer.module, dataflow=False, checks_sizes=outer.checks_sizes)
     infos = [p.info for p in outer.params] + [v.info for v in values]
     symbols = list(dict.fromkeys(s for info in infos for s in ir.parameter_symbols(info)))
     for symbol, bounds in symbol_ranges(attrs, symbols).items():

@@ -18,6 +18,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.deduce import deduce_call
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
+from blockwright.ops.row import UnequalSizes, dims_text
 
 Operand = ir.GraphExpr | np.ndarray[Any, Any]
 
@@ -71,6 +72,8 @@ class GraphBuilder:
     """Builds one graph function.
 
     Bindings go into a dataflow block; with `dataflow=False`, which branches need, into a plain one.
+    With `checks_sizes=True`, which importers set, sizes of operands that must be equal and are not
+    known to be are compared when the function runs (BW708).
     """
 
     def __init__(
@@ -78,10 +81,12 @@ class GraphBuilder:
         attrs: dict[str, Any] | None = None,
         module: ir.IRModule | None = None,
         dataflow: bool = True,
+        checks_sizes: bool = False,
     ) -> None:
         self.attrs: dict[str, Any] = dict(attrs or {})
         self.module = module
         self.dataflow = dataflow
+        self.checks_sizes = checks_sizes
         self.params: list[ir.GraphVar] = []
         self._bindings: list[ir.Binding] = []
         self._names: dict[str, int] = {}
@@ -99,7 +104,55 @@ class GraphBuilder:
         """Call an operator of the table and bind its result."""
         operands = tuple(constant(a) if isinstance(a, np.ndarray) else a for a in args)
         call = ir.GraphCall(ir.OpRef(name), operands, attrs)
+        if self.checks_sizes:
+            call = self._of_equal_sizes(call)
         return self.emit(call, bind or name.split(".")[-1])
+
+    def _of_equal_sizes(self, call: ir.GraphCall) -> ir.GraphCall:
+        """The call with its annotation, of operands that are cast to the sizes it needs.
+
+        Raises: GraphError if it is invalid for all sizes.
+        """
+        while True:
+            try:
+                return call.replace(info=deduce_call(call, self.analyzer, self.module))
+            except UnequalSizes as error:
+                args = self._cast_to_equal(call, *error.pair)
+                if args is None:
+                    raise
+                call = call.replace(args=args)
+
+    def _cast_to_equal(
+        self, call: ir.GraphCall, a: ir.Expr, b: ir.Expr
+    ) -> tuple[ir.GraphExpr, ...] | None:
+        """The arguments with one of two sizes instead of the other; None if that is impossible."""
+        kept, other = sorted((a, b), key=_complexity)
+        if ir.const_int(other) is not None or self.analyzer.prove(ir.compare(ir.NE, a, b)):
+            return None
+        args: list[ir.GraphExpr] = []
+        for arg in call.args:
+            info = arg.info
+            dims = info.shape or () if isinstance(info, ir.TensorInfo) else ()
+            sizes = tuple(kept if ir.structural_equal(d, other) else d for d in dims)
+            if isinstance(info, ir.TensorInfo) and any(
+                x is not y for x, y in zip(sizes, dims, strict=True)
+            ):
+                text = " and ".join(f"{_said(size)}" for size in (other, kept))
+                name = call.op.name if isinstance(call.op, ir.OpRef) else ""
+                message = (
+                    f"BW708: {name}: the sizes {text} are not equal\nhelp: pass sizes that agree"
+                )
+                values = tuple(s for s in (other, kept) if ir.const_int(s) is None)
+                arg = self.match_cast(
+                    arg,
+                    ir.TensorInfo(sizes, info.dtype, device=info.device),
+                    "cast",
+                    message,
+                    values,
+                )
+            args.append(arg)
+        changed = any(x is not y for x, y in zip(args, call.args, strict=True))
+        return tuple(args) if changed else None
 
     def emit(self, value: ir.GraphExpr, name: str = "lv") -> ir.GraphVar:
         """Bind an expression to a fresh variable, deducing its annotation if missing."""
@@ -144,7 +197,9 @@ class GraphBuilder:
 
     def branch(self) -> GraphBuilder:
         """A builder for a branch of this function, whose names and facts it shares."""
-        inner = GraphBuilder(self.attrs, self.module, dataflow=False)
+        inner = GraphBuilder(
+            self.attrs, self.module, dataflow=False, checks_sizes=self.checks_sizes
+        )
         inner._names, inner.analyzer = self._names, self.analyzer
         return inner
 
@@ -152,3 +207,16 @@ class GraphBuilder:
         count = self._names.get(name, -1) + 1
         self._names[name] = count
         return name if count == 0 else f"{name}{count}"
+
+
+def _complexity(size: ir.Expr) -> int:
+    """Orders sizes: numbers, then symbols, then others by the number of their operations."""
+    if ir.const_int(size) is not None:
+        return 0
+    return sum(1 for _ in ir.walk(size))
+
+
+def _said(size: ir.Expr) -> str:
+    """A size in a message, with its value when the check fails."""
+    text = dims_text(size).replace("%", "%%")
+    return text if ir.const_int(size) is not None else f"{text} = %d"

@@ -41,6 +41,21 @@ def dims_text(*dims: ir.Expr) -> str:
     return ", ".join(ScriptPrinter().like(dim, dim.dtype) for dim in dims)
 
 
+class UnequalSizes(GraphError):
+    """Two dimensions of operands must be equal, and are not known to be.
+
+    Attributes: `pair` are the dimensions.
+    """
+
+    def __init__(self, name: str, what: str, a: ir.Expr, b: ir.Expr) -> None:
+        self.pair = a, b
+        super().__init__(
+            f"{name}: {what}: {dims_text(a)} and {dims_text(b)} are not known to be equal",
+            code="BW401",
+            help="declare both with the same symbol, or match_cast one of them",
+        )
+
+
 class OpContext:
     """Context of deduction and lowering: facts about symbolic dimensions, and error messages.
 
@@ -58,12 +73,9 @@ class OpContext:
         return a is b or self.analyzer.prove_equal(a, b)
 
     def require_equal(self, a: ir.Expr, b: ir.Expr, what: str) -> None:
-        """Raise unless two dimensions are equal for all values of their symbols."""
+        """Raise UnequalSizes unless two dimensions are equal for all values of their symbols."""
         if not self.equal(a, b):
-            raise self.error(
-                f"{what}: {dims_text(a)} and {dims_text(b)} are not known to be equal",
-                "declare both with the same symbol, or match_cast one of them",
-            )
+            raise UnequalSizes(self.name, what, a, b)
 
     def error(self, message: str, help: str | None = None) -> GraphError:
         return GraphError(f"{self.name}: {message}", code="BW401", help=help)

@@ -117,7 +117,7 @@ class Importer:
         self.module = self.program.graph_module
         self.loops = Loops()
         plain = self.uses_framework or self.has_branches
-        self.builder = GraphBuilder(self.bounds(), dataflow=not plain)
+        self.builder = GraphBuilder(self.bounds(), dataflow=not plain, checks_sizes=True)
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
         self.input_leaves: list[int | Constant] = []
