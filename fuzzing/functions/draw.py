@@ -6,12 +6,19 @@ import re
 
 import msgspec
 
-from fuzzing.functions import closures, structures, updates
+from fuzzing.functions import closures, loops, structures, updates
 from fuzzing.functions.scope import Outer
 from fuzzing.graphs.draw import parameters_of, with_calls
 from fuzzing.graphs.program import CALLEES, Graph
 
-__all__ = ["Module", "closures", "draw", "structures", "updates"]  # these register structures
+__all__ = [
+    "Module",
+    "closures",
+    "draw",
+    "loops",
+    "structures",
+    "updates",
+]  # these register structures
 
 APPLY = """    @R.function(private=True)
     def apply(f: R.Callable, x: R.Tensor):
