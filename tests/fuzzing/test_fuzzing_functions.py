@@ -38,7 +38,7 @@ def test_seeds_stand_for_modules() -> None:
         "R.call_tir_inplace",
     ):  # fmt: skip
         assert words in named, words
-    assert len(STRUCTURES) == 8
+    assert len(STRUCTURES) == 10
 
 
 def test_a_wrong_pass_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
