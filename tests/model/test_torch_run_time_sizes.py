@@ -88,3 +88,27 @@ def test_numbers_from_floats_are_refused() -> None:
     with pytest.raises(bw.BlockwrightError) as caught:
         bw.compile(program)
     assert caught.value.code in ("BW507", "BW501")
+
+
+def test_positions_as_often_as_data_says() -> None:
+    """As for lengths of sounds; numbers that PyTorch rejects are rejected."""
+
+    def function(x: torch.Tensor, times: torch.Tensor, kinds: torch.Tensor) -> Any:
+        known = torch.repeat_interleave(x, times, dim=0, output_size=6)
+        counted = torch.bincount(kinds), torch.bincount(kinds, x[:, 0], minlength=3)
+        return torch.repeat_interleave(x, times, dim=0) * 2, known, *counted
+
+    model, x = Model(function), torch.randn(4, 3)
+    examples = torch.tensor([2, 0, 1, 3]), torch.tensor([0, 2, 2, 5])
+    exe = bw.compile(model, (x, *examples), options={"fallback": "error"})
+    for times, kinds in (examples, (torch.tensor([0, 6, 0, 0]), torch.tensor([1, 0, 1, 9]))):
+        torch.testing.assert_close(exe(x, times, kinds), model(x, times, kinds))
+    negative = torch.tensor([3, -1, 3, 1])
+    for times, kinds in (
+        (negative, examples[1]),
+        (examples[1], examples[1]),
+        (examples[0], negative),
+    ):
+        with pytest.raises(bw.BlockwrightError) as caught:
+            exe(x, times, kinds)
+        assert caught.value.code == "BW719"

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from blockwright import ir
-from blockwright.frontend.torch.operands import Registry, dims_of
+from blockwright.frontend.torch.operands import Registry, cast_to, dims_of, result_type
+from blockwright.graph import constant
 from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
 TABLE = Registry()
+_INT64 = ir.dtype_of("int64")
 
 
 @TABLE.row("nonzero")
@@ -88,12 +92,62 @@ def _item(imp: Importer, node: Any, x: Any) -> Any:
             help="compute with the tensor itself, or convert it to an integer type first",
         )
     symbol = imp.symbols.dim(node.meta["val"])
-    if not isinstance(symbol, ir.Var):
-        return symbol
-    imp.sizes.declare([symbol])
-    loaded = imp.builder.emit(ir.GraphCall(ir.OpRef("item"), (x,)), "loaded")
-    imp.builder.match_cast(loaded, ir.PrimInfo(symbol.dtype, symbol), symbol.name)
+    if isinstance(symbol, ir.Var):
+        _load(imp, x, symbol)
     return symbol
+
+
+def _load(imp: Importer, x: Any, size: ir.Expr, message: str = "") -> None:
+    """Bind a symbol to the integer in a tensor, or check that it is a size."""
+    if isinstance(size, ir.Var):
+        imp.sizes.declare([size])
+    loaded = imp.builder.emit(ir.GraphCall(ir.OpRef("item"), (x,)), "loaded")
+    imp.builder.match_cast(loaded, ir.PrimInfo(size.dtype, size), "size", message)
+
+
+def _require_not_negative(imp: Importer, x: Any, what: str) -> None:
+    """Check the elements of a vector of integers when the model runs."""
+    op = imp.builder.op
+    below = op("sum", op("subtract", op("abs", x), x), axes=(0,), keepdims=False)
+    message = f"BW719: {what} are negative\nhelp: pass numbers of at least 0"
+    _load(imp, below, ir.const(0, _INT64), message)
+
+
+@TABLE.overload("aten.repeat_interleave.Tensor")
+def _repeat_interleave(
+    imp: Importer, node: Any, repeats: Any, output_size: int | None = None
+) -> Any:
+    """Each position as often as its element says: [2, 0, 1] → [0, 0, 2]."""
+    op = imp.builder.op
+    counts = cast_to(imp, repeats, _INT64)
+    _require_not_negative(imp, counts, "repeats of repeat_interleave")
+    (size,) = (imp.symbols.dim(s) for s in node.meta["val"].shape)
+    total = op("sum", counts, axes=(0,), keepdims=False)
+    said = "BW719: the sum of repeats is not output_size\nhelp: pass the sum, or leave it out"
+    _load(imp, total, size, "" if isinstance(size, ir.Var) else said)
+    numbers = op("arange", begin=0, end=size, step=1, dtype="int64")
+    found = op("searchsorted", op("cumsum", counts, axis=0), numbers, right=True)
+    return cast_to(imp, found, result_type(node))
+
+
+@TABLE.overload("aten.bincount.default")
+def _bincount(imp: Importer, node: Any, x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each number occurs, or the sum of its weights."""
+    op = imp.builder.op
+    (size,) = (imp.symbols.dim(s) for s in node.meta["val"].shape)
+    numbers = cast_to(imp, x, _INT64)
+    _require_not_negative(imp, numbers, "numbers that bincount counts")
+    least = constant(np.array([minlength - 1]))
+    largest = op("max", op("concat", numbers, least, axis=0), axes=(0,), keepdims=False)
+    _load(imp, op("add", largest, scalar=1, scalar_side="right"), size)
+    dtype = result_type(node)
+    zeros = op("full", shape=(size,), fill_value=0, dtype=dtype)
+    given = (
+        op("full", shape=dims_of(numbers), fill_value=1, dtype=dtype)
+        if weights is None
+        else cast_to(imp, weights, dtype)
+    )
+    return op("scatter_elements", zeros, numbers, given, axis=0, reduction="add")
 
 
 def positions(imp: Importer, index: Any) -> list[Any]:
