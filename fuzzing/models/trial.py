@@ -44,8 +44,7 @@ def attempt(architecture: Architecture, route: str) -> Trial:
         warnings.simplefilter("ignore")
         try:
             model = architecture.build().eval()
-            for parameter in model.parameters():
-                parameter.requires_grad_(False)
+            _prepare(model)
             given = [architecture.inputs(s) for s in (architecture.small, architecture.large)]
             expected = [_eager(model, inputs) for inputs in given]
         except Exception as problem:  # noqa: BLE001  a configuration that PyTorch rejects
@@ -72,6 +71,20 @@ def attempt(architecture: Architecture, route: str) -> Trial:
     if not error <= _ALLOWED:
         return _trial(architecture, route, Outcome("wrong", "value", f"error {error:.1e}"), error)
     return _trial(architecture, route, Outcome("passed"), error)
+
+
+def _prepare(model: torch.nn.Module) -> None:
+    """Give convolutions and their norms weights with which values do not vanish on the way."""
+    norms = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+        if parameter.ndim > 3:
+            torch.nn.init.kaiming_normal_(parameter)
+    for part in model.modules():
+        if isinstance(part, norms) and part.affine:
+            torch.nn.init.uniform_(part.weight, 0.5, 1.5)
+            if part.running_var is not None:
+                torch.nn.init.uniform_(part.running_var, 0.5, 1.5)
 
 
 _SIZES = {"BW702", "BW703", "BW704", "BW705", "BW708", "BW719"}

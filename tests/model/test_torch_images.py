@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch.export import Dim
 from torch.nn import functional as F
+
+import blockwright as bw
 
 N, H, W = Dim("n", min=1, max=50), Dim("h", min=1, max=40), Dim("w", min=2, max=40)
 
@@ -35,3 +38,18 @@ def test_maxima_return_to_their_positions(agrees: Any) -> None:
         shapes=[{0: N}],
         others=[(torch.randn(5, 3, 4, 8),)],
     )
+
+
+def test_reshapes_that_fit_some_sizes_are_checked_by_each_call() -> None:
+    """A pool with a large window leaves one place of images up to 60 x 60."""
+
+    class Pooled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.avg_pool2d(x, 60, ceil_mode=True).reshape(x.shape[:2])
+
+    sizes = {0: torch.export.Dim("b"), 2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}
+    exe = bw.compile(Pooled(), (torch.rand(2, 3, 40, 50),), dynamic_shapes={"x": sizes})
+    x = torch.rand(4, 3, 60, 13)
+    torch.testing.assert_close(exe(x), Pooled()(x))
+    with pytest.raises(bw.BlockwrightError, match=r"BW7(04|08|19)"):
+        exe(torch.rand(2, 3, 61, 61))

@@ -129,30 +129,37 @@ class GraphBuilder:
         kept, other = sorted((a, b), key=_complexity)
         if ir.const_int(other) is not None or self.analyzer.prove(ir.compare(ir.NE, a, b)):
             return None
-        args: list[ir.GraphExpr] = []
-        for arg in call.args:
+        name = call.op.name if isinstance(call.op, ir.OpRef) else ""
+        text = f"{_said(other)} and {_said(kept)}"
+        message = f"BW708: {name}: the sizes {text} are not equal\nhelp: pass sizes that agree"
+        values = tuple(s for s in (other, kept) if ir.const_int(s) is None)
+
+        def replaced(sizes: Sequence[ir.Expr]) -> tuple[ir.Expr, ...] | None:
+            found = tuple(kept if ir.structural_equal(s, other) else s for s in sizes)
+            return None if all(x is y for x, y in zip(found, sizes, strict=True)) else found
+
+        def cast(arg: ir.GraphExpr) -> ir.GraphExpr:
             info = arg.info
-            dims = info.shape or () if isinstance(info, ir.TensorInfo) else ()
-            sizes = tuple(kept if ir.structural_equal(d, other) else d for d in dims)
-            if isinstance(info, ir.TensorInfo) and any(
-                x is not y for x, y in zip(sizes, dims, strict=True)
-            ):
-                text = " and ".join(f"{_said(size)}" for size in (other, kept))
-                name = call.op.name if isinstance(call.op, ir.OpRef) else ""
-                message = (
-                    f"BW708: {name}: the sizes {text} are not equal\nhelp: pass sizes that agree"
-                )
-                values = tuple(s for s in (other, kept) if ir.const_int(s) is None)
-                arg = self.match_cast(
-                    arg,
-                    ir.TensorInfo(sizes, info.dtype, device=info.device),
-                    "cast",
-                    message,
-                    values,
-                )
-            args.append(arg)
-        changed = any(x is not y for x, y in zip(args, call.args, strict=True))
-        return tuple(args) if changed else None
+            if isinstance(arg, ir.ShapeExpr) and (sizes := replaced(arg.values)):
+                self.require(ir.compare(ir.EQ, other, kept), message, values)
+                return shape_value(sizes)
+            if isinstance(info, ir.TensorInfo) and info.shape and (sizes := replaced(info.shape)):
+                wanted = ir.TensorInfo(sizes, info.dtype, device=info.device)
+                return self.match_cast(arg, wanted, "cast", message, values)
+            return arg
+
+        args = tuple(map(cast, call.args))
+        return None if all(x is y for x, y in zip(args, call.args, strict=True)) else args
+
+    def require(self, condition: ir.Expr, message: str, values: Sequence[ir.Expr] = ()) -> None:
+        """Reject calls with sizes for which a condition does not hold.
+
+        Args:
+            message: error text with code and remedy, and `%d` for each of `values`.
+        """
+        holds = ir.PrimInfo(ir.dtype_of("bool"), ir.const(True, "bool"))
+        value = ir.PrimValue(condition, info=ir.PrimInfo(condition.dtype, condition))
+        self.match_cast(value, holds, "guard", message, values)
 
     def emit(self, value: ir.GraphExpr, name: str = "lv") -> ir.GraphVar:
         """Bind an expression to a fresh variable, deducing its annotation if missing."""

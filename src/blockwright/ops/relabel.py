@@ -11,7 +11,8 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.ops.common import I64, ZERO, as_dim
-from blockwright.ops.row import OpContext, dims_text
+from blockwright.ops.row import OpContext, UnequalSizes, dims_text
+from blockwright.support import GraphError
 
 
 class SymbolicProduct:
@@ -62,6 +63,34 @@ class SymbolicProduct:
         return ctx.analyzer.prove_equal(self.expr(), other.expr())
 
 
+def _unequal(
+    ctx: OpContext,
+    shape: Sequence[ir.Expr],
+    wanted: Sequence[ir.Expr],
+    total: SymbolicProduct,
+    known: SymbolicProduct,
+) -> GraphError:
+    """The error for shapes that are not known to have as many elements; it names the sizes that
+    decide whether they have, if these are single ones."""
+    message = (
+        f"{ctx.name}: cannot turn shape ({dims_text(*shape)}) into ({dims_text(*wanted)}): "
+        f"{dims_text(total.expr())} and {dims_text(known.expr())} elements"
+    )
+    help = "the number of elements must be the same"
+    mine, theirs = total.without(known, ctx)
+    numbers = total.number, known.number
+    if len(mine) <= 1 and len(theirs) <= 1 and all(numbers):
+        first, second = mine or theirs, theirs if mine else []
+        more, fewer = numbers[::-1] if mine else numbers
+        if second and numbers[0] == numbers[1]:
+            return UnequalSizes(message, first[0], second[0], help)
+        if first and not second and more % fewer == 0:
+            return UnequalSizes(message, first[0], as_dim(more // fewer), help)
+    if mine and not theirs and numbers[0] == numbers[1]:
+        return UnequalSizes(message, mine[0], as_dim(1), help)
+    return ctx.error(message.removeprefix(f"{ctx.name}: "), help)
+
+
 def resolve(
     ctx: OpContext, shape: Sequence[ir.Expr], wanted: Sequence[ir.Expr]
 ) -> tuple[ir.Expr, ...]:
@@ -73,11 +102,7 @@ def resolve(
     if not holes:
         known = SymbolicProduct(wanted)
         if not total.same(known, ctx):
-            raise ctx.error(
-                f"cannot turn shape ({dims_text(*shape)}) into ({dims_text(*wanted)}): "
-                f"{dims_text(total.expr())} and {dims_text(known.expr())} elements",
-                "the number of elements must be the same",
-            )
+            raise _unequal(ctx, shape, wanted, total, known)
         return tuple(wanted)
     known = SymbolicProduct([d for i, d in enumerate(wanted) if i != holes[0]])
     mine, theirs = total.without(known, ctx)

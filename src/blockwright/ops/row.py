@@ -47,13 +47,10 @@ class UnequalSizes(GraphError):
     Attributes: `pair` are the dimensions.
     """
 
-    def __init__(self, name: str, what: str, a: ir.Expr, b: ir.Expr) -> None:
+    def __init__(self, message: str, a: ir.Expr, b: ir.Expr, help: str | None = None) -> None:
         self.pair = a, b
-        super().__init__(
-            f"{name}: {what}: {dims_text(a)} and {dims_text(b)} are not known to be equal",
-            code="BW401",
-            help="declare both with the same symbol, or match_cast one of them",
-        )
+        help = help or "declare both with the same symbol, or match_cast one of them"
+        super().__init__(message, code="BW401", help=help)
 
 
 class OpContext:
@@ -75,7 +72,8 @@ class OpContext:
     def require_equal(self, a: ir.Expr, b: ir.Expr, what: str) -> None:
         """Raise UnequalSizes unless two dimensions are equal for all values of their symbols."""
         if not self.equal(a, b):
-            raise UnequalSizes(self.name, what, a, b)
+            text = f"{dims_text(a)} and {dims_text(b)} are not known to be equal"
+            raise UnequalSizes(f"{self.name}: {what}: {text}", a, b)
 
     def error(self, message: str, help: str | None = None) -> GraphError:
         return GraphError(f"{self.name}: {message}", code="BW401", help=help)

@@ -198,7 +198,7 @@ class Call:
 
     def require(self, condition: ir.Expr, message: str) -> None:
         """Reject calls of the model with sizes for which a condition does not hold."""
-        self.imp.require(condition, message)
+        self.imp.builder.require(condition, message)
 
 
 class Converters:

@@ -401,12 +401,6 @@ class Importer:
         assert info.dtype is not None
         return type_proto(info.shape, info.dtype)
 
-    def require(self, condition: ir.Expr, message: str) -> None:
-        """Reject calls with sizes for which a condition does not hold."""
-        holds = ir.PrimInfo(ir.dtype_of("bool"), ir.const(True, "bool"))
-        value = ir.PrimValue(condition, info=ir.PrimInfo(condition.dtype, condition))
-        self.builder.match_cast(value, holds, "guard", message)
-
     def _finish(self, graph: Any) -> ir.IRModule:
         if not graph.output:
             raise ImporterError("the model has no output", code="BW505")

@@ -92,7 +92,7 @@ def require_elements(imp: Importer, name: str, x: Any, axes: Any) -> None:
                 f"BW708: {name} over dimension {axis % len(shape)}, which has no elements\n"
                 "help: pass larger tensors; Dim(..., min=1) declares it at export"
             )
-            imp.require(some, message)
+            imp.builder.require(some, message)
 
 
 def unrounded(divisor: Any, dtype: ir.DType) -> bool:

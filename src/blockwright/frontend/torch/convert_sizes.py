@@ -147,7 +147,7 @@ def _require_divisor(imp: Importer, divisor: Any) -> None:
 
 def _require(imp: Importer, condition: ir.Expr, message: str) -> None:
     if not imp.builder.analyzer.prove(condition):
-        imp.require(condition, f"BW719: {message}\nhelp: pass inputs of other sizes")
+        imp.builder.require(condition, f"BW719: {message}\nhelp: pass inputs of other sizes")
 
 
 @TABLE.overload("operator.pow")

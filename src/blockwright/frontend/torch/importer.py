@@ -278,7 +278,7 @@ class Importer:
         for guard in checked_guards(self.exported, self._input_shapes(), self.builder.analyzer):
             message, values = guard.error()
             for condition in guard.conditions:
-                self.require(condition, message, values)
+                self.builder.require(condition, message, values)
 
     def _check_decisions(self) -> None:
         """Check what PyTorch's decompositions assume about sizes, where all of these are known."""
@@ -288,17 +288,7 @@ class Importer:
             if not analyzer.prove(condition):
                 named = {v.name: v for v in ir.free_vars(condition)}
                 text = self.symbols.readable(decision)
-                self.require(condition, *decision_error(text, named))
-
-    def require(self, condition: ir.Expr, message: str, values: Sequence[ir.Expr] = ()) -> None:
-        """Reject calls with sizes for which a condition does not hold.
-
-        Args:
-            message: error text with code and remedy, and `%d` for each of `values`.
-        """
-        holds = ir.PrimInfo(ir.dtype_of("bool"), ir.const(True, "bool"))
-        value = ir.PrimValue(condition, info=ir.PrimInfo(condition.dtype, condition))
-        self.builder.match_cast(value, holds, "guard", message, values)
+                self.builder.require(condition, *decision_error(text, named))
 
     def info_of(self, value: Any) -> ir.TensorInfo:
         """Tensor annotation of a fake tensor."""

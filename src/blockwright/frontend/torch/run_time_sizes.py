@@ -90,7 +90,7 @@ class RunTimeSizes:
         if imp.builder.analyzer.prove(holds):
             return
         said = str(node.args[1] if len(node.args) > 1 else condition).replace("%", "%%")
-        imp.require(holds, f"BW719: {said}\nhelp: pass data that the model accepts")
+        imp.builder.require(holds, f"BW719: {said}\nhelp: pass data that the model accepts")
 
 
 def depends_on_data(size: Any) -> bool:
