@@ -198,7 +198,7 @@ def test_a_profile_times_a_loop_as_a_whole() -> None:
     loops = [
         s for f in bw.ir.collect(timed.body, bw.ir.For) for s in bw.ir.collect(f, bw.ir.BufferStore)
     ]
-    assert len(readings) == len(called) + 1
+    assert len({str(store.indices) for store in readings}) == len(called) + 1
     assert not loops
 
 

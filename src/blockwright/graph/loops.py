@@ -33,6 +33,8 @@ from blockwright.support import GraphError
 
 LOOPS = frozenset({"scan", "while_loop"})
 """Names of the operators."""
+MAX_STEPS = 1 << 22
+"""Steps of a `while_loop`; more are an error, so that endless loops end."""
 _FUNCTIONS = {"scan": 1, "while_loop": 2}
 
 
@@ -58,6 +60,12 @@ class Loop(msgspec.Struct, frozen=True, eq=False):
     @property
     def step(self) -> str:
         return self.functions[-1]
+
+    @property
+    def endless(self) -> str:
+        """The message of a `while_loop` that takes too many steps."""
+        name = self.functions[0].removesuffix("_holds")
+        return f"BW723: {name} calls itself more than {MAX_STEPS} times"
 
 
 def is_loop(value: ir.Node | None) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from blockwright.graph.interpreter.values import Array, is_tuple
-from blockwright.graph.loops import Loop
+from blockwright.graph.loops import MAX_STEPS, Loop
+from blockwright.support import InterpretError
 
 Apply = Callable[[Any, list[Any]], Any]
 """Calls a function value with arguments."""
@@ -37,8 +38,12 @@ def run_scan(
 def run_while_loop(parts: Loop, values: Sequence[Any], apply: Apply) -> tuple[Any, ...]:
     """The carried values at the end."""
     (holds, step), carried, _, others = _split(parts, values, 2)
+    steps = 0
     while bool(apply(holds, [*carried, *others])) != parts.until:
-        carried = _fields(apply(step, [*carried, *others]))
+        if steps >= MAX_STEPS:
+            code, _, message = parts.endless.partition(": ")
+            raise InterpretError(message, code=code, help="make sure that the recursion ends")
+        carried, steps = _fields(apply(step, [*carried, *others])), steps + 1
     return (*carried, *carried, np.zeros((), bool)) if parts.memory else tuple(carried)
 
 

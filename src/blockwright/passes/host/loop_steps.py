@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from blockwright import ir
-from blockwright.graph.loops import Loop, loop_parts
+from blockwright.graph.loops import MAX_STEPS, Loop, loop_parts
 from blockwright.passes.host.size_order import exact_bytes
 from blockwright.passes.rewrite import called_operator
 
@@ -111,12 +111,24 @@ class _Steps:
         goes_on = ir.logical_not(goes_on) if parts.until else goes_on
         again = ir.seq([stepped(second, self.first), checked(self.first)])
         ends = self._copy(second, self.first)
+        number = ir.Buffer("steps", _I64, (ir.const(1, _I64),), scope="local")
+        zero, one = ir.const(0, _I64), ir.const(1, _I64)
+        count = ir.BufferLoad(number, (zero,))
+        most = ir.const(MAX_STEPS // 2, _I64)  # each iteration takes two
+        message = f"{parts.endless}\nhelp: make sure that the recursion ends"
         body = [
+            ir.AssertStmt(ir.compare(ir.LT, count, most), message, ()),
+            ir.BufferStore(number, ir.add(count, one), (zero,)),
             stepped(self.first, second),
             checked(second),
             ir.IfThenElse(goes_on, again, ends),
         ]
-        self.host.steps += [checked(self.first), ir.While(goes_on, ir.seq(body))]
+        counted = [
+            ir.BufferStore(number, zero, (zero,)),
+            checked(self.first),
+            ir.While(goes_on, ir.seq(body)),
+        ]
+        self.host.steps.append(ir.Allocate(number, ir.seq(counted)))
 
     # -------------------------------------------------------------------------------- statements
     def _emitted(self, emit: Callable[[], None]) -> ir.Stmt:
