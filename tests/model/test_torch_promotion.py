@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.promotion import common_type, number_in
@@ -186,3 +187,23 @@ def test_decompositions_that_change_the_type_are_refused() -> None:
         )
     assert caught.value.code == "BW509"
     assert "result of torch.int64 with 1 axes becomes one of torch.float32" in str(caught.value)
+
+
+def test_the_factor_of_a_sum_of_booleans_is_a_boolean() -> None:
+    class Sums(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            operands = (True, False, y, y[0])
+            same = [torch.add(x, b, alpha=a) for a in (-1, 2, 0, True, False) for b in operands]
+            sized = [torch.add(x, b, alpha=x.shape[0]) for b in (True, y)]
+            wider = [torch.add(x, 3, alpha=-1), torch.add(x.long(), y, alpha=-2)]
+            bytes_ = torch.add(x.to(torch.uint8), True, alpha=-1)
+            return *same, *sized, *wider, bytes_, torch.add(x.float(), True, alpha=0.5)
+
+    x, y = (
+        torch.tensor(values) for values in ([False, True] * 5, [True, True, False] * 3 + [False])
+    )
+    rows = torch.export.Dim("rows")
+    exe = bw.compile(Sums(), (x, y), dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
+    for found, wanted in zip(exe(x, y), Sums()(x, y), strict=True):
+        assert found.dtype is wanted.dtype
+        assert torch.equal(found, wanted)

@@ -43,8 +43,12 @@ def _rsub(imp: Importer, node: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
 
 
 def _scaled_sum(imp: Importer, node: Any, name: str, a: Any, b: Any, alpha: Any) -> Any:
-    """a ± alpha · b. In half precision only the operands and the result are rounded."""
+    """a ± alpha · b. In half precision only the operands and the result are rounded; of booleans,
+    alpha is one too."""
     dtype = common_type((a, b))
+    if dtype.is_bool and not isinstance(alpha, ir.Expr):
+        alpha = bool(alpha)
+        b = b if is_tensor(b) or alpha else False
     if isinstance(alpha, ir.Expr) or alpha != 1:
         if is_half(dtype):
             a, b, alpha = (_as_float32(imp, value, dtype) for value in (a, b, alpha))
