@@ -432,3 +432,18 @@ def test_branches_of_decompositions_are_checked(monkeypatch: pytest.MonkeyPatch)
         ) as caught:
             exe(torch.ones(12))
         assert caught.value.code == "BW719"
+
+
+def test_decisions_about_a_size_that_the_export_made_constant() -> None:
+    """The slice is empty for the example, which fixes the first size; the update is decomposed."""
+
+    class Squares(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[1:-1:2].mul_(2)
+
+    model, x = Squares(), torch.arange(8.0).reshape(2, 4)
+    sizes = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    program = torch.export.export(model, (x,), dynamic_shapes={"x": sizes})
+    exe = bw.compile(program, options={"fallback": "error"})
+    for given in (x, torch.ones(2, 7)):
+        torch.testing.assert_close(exe(given.clone()), model(given.clone()))

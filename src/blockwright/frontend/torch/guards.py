@@ -114,11 +114,15 @@ class Decisions:
             _EXPORTED.setdefault(self._environment, len(self._environment.guards))
 
     def made(self) -> list[Any]:
-        """Conditions on the exporter's symbols that were decided since the export."""
+        """Conditions on the exporter's symbols that were decided since the export.
+
+        Symbols that the export made constant or equal to others are replaced.
+        """
         if self._environment is None:
             return []
         made = self._environment.guards[_EXPORTED[self._environment] :]
-        return [guard.expr for guard in made]
+        replaced = [self._environment.replace(guard.expr) for guard in made]
+        return [expr for expr in replaced if str(expr) != "True"]
 
 
 _EXPORTED: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
