@@ -27,7 +27,7 @@ Step = Callable[[Values, Values], tuple[Values, Values]]
 Enter = Callable[[GraphBuilder], AbstractContextManager[None]]
 """Makes a builder the one that an importer emits to."""
 
-UNROLLED = 16
+_UNROLLED = 16
 """Most elements of an axis over which a loop is written out."""
 
 
@@ -64,7 +64,7 @@ class Loops:
             return list(map(tensor, new)), list(map(tensor, rows))
 
         length = ir.const_int(_length(over[0]))
-        if length is None or not 0 < length <= UNROLLED:
+        if length is None or not 0 < length <= _UNROLLED:
             return self._scan(builder, enter, tensors, list(map(tensor, carried)), over, reverse)
         op, state = builder.op, list(carried)
         rows: list[Values] = [[]] * length

@@ -304,7 +304,7 @@ CODES: dict[str, str] = {
     "BW720": "Out of memory for temporary buffers or results.",
     "BW721": "The compiled model has no function of that name, or no main function.",
     "BW722": "Memory for a result that is an object, or a parameter updated in place.",
-    "BW723": "A recursive function calls itself too deep.",
+    "BW723": "A recursive function calls itself too often.",
     "BW724": "Shared library that the compiled code calls is not loaded.",
     "BW725": "Function of a shared library failed.",
     "BW726": "Operator that the framework computes failed.",

@@ -194,7 +194,7 @@ def _carried(
     analyzer = function_analyzer(function)
     carried: list[int] = []
     for position, (param, value) in enumerate(zip(function.params, given, strict=True)):
-        if values.get(value) is param:  # type: ignore[call-overload]
+        if isinstance(value, ir.GraphVar) and values.get(value) is param:
             continue
         found = None if value.info is None else ir.substitute(value.info, symbols)
         if isinstance(value, ir.ShapeExpr) and _equal_sizes(found, param.info, analyzer):
