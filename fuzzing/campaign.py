@@ -7,7 +7,6 @@ import multiprocessing
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -60,19 +59,21 @@ class Campaign(msgspec.Struct, frozen=True):
         folder.mkdir(parents=True, exist_ok=True)
         deadline = None if minutes is None else time.monotonic() + 60 * minutes
         chunks = _until(range(seed, seed + count, CHUNK), deadline)
-        seen: Counter[tuple[str, str]] = Counter()
+        seen: dict[tuple[str, str], list[int]] = {}
         findings = 0
         for first, done in in_processes(self._chunk, chunks, jobs, SECONDS):
             for result in self._one_by_one(first) if isinstance(done, Death) else done:
                 verdict: Outcome = result.verdict
                 reason = _NUMBER.sub("_", verdict.words) if verdict.what == "refused" else ""
-                seen[verdict.symptom, reason[:_REASON]] += 1
+                seen.setdefault((verdict.symptom, reason[:_REASON]), []).append(result.seed)
                 if verdict.is_finding:
                     findings += 1
                     _save(result, folder)
-        for (symptom, reason), number in sorted(seen.items()):
-            sys.stdout.write(f"{number:6}  {symptom}  {reason}\n")
-        sys.stdout.write(f"{seen.total()} {self.what}, {findings} wrong or internal errors\n")
+        for (symptom, reason), seeds in sorted(seen.items()):
+            example = f" (seed {min(seeds)})" if reason else ""
+            sys.stdout.write(f"{len(seeds):6}  {symptom}  {reason}{example}\n")
+        total = sum(map(len, seen.values()))
+        sys.stdout.write(f"{total} {self.what}, {findings} wrong or internal errors\n")
         return 1 if findings else 0
 
     def _chunk(self, first: int) -> list[SeedResult]:
