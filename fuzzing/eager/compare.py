@@ -41,6 +41,8 @@ def in_float64(value: Any) -> Any:
     """Copies of the tensors of a nested structure, floating-point ones in float64."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            return tensor.to(torch.complex128, copy=True)
         return tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor.clone()
 
     return pytree.tree_map_only(torch.Tensor, change, value)
@@ -70,6 +72,8 @@ def same_bits(a: Any, b: Any) -> bool:
 
 def _settled(tensor: torch.Tensor) -> torch.Tensor:
     """Replace every NaN by one number, so that `torch.equal` compares them as equal."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
     if not tensor.is_floating_point():
         return tensor
     return torch.where(tensor.isnan(), torch.full_like(tensor, 0.5), tensor)
@@ -121,6 +125,11 @@ def difference(
 
 def _wrong(x: torch.Tensor, y: torch.Tensor, wide: Any) -> torch.Tensor:
     """Mask of the elements that differ by more than rounding explains."""
+    if y.is_complex():
+        parts = [torch.view_as_real(t.resolve_conj()) for t in (x, y)]
+        same = isinstance(wide, torch.Tensor) and wide.is_complex()
+        exact = torch.view_as_real(wide.resolve_conj()) if same else None
+        return _wrong(parts[0], parts[1], exact).any(-1)
     if not y.is_floating_point():
         return x != y
     a, b = x.to(torch.float64), y.to(torch.float64)

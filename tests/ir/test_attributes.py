@@ -101,6 +101,7 @@ def test_constants_of_the_dialect_are_numbers() -> None:
 
 @pytest.mark.parametrize("attrs", [
     {"input_orders": 5}, {"input_orders": {"x": 5}}, {"input_orders": {"x": (0, 0)}},
+    {"input_pairs": 5}, {"input_pairs": ("x",)}, {"output_pairs": (7,)}, {"output_pairs": "y"},
     {"input_orders": {"x": (0, 1)}}, {"output_orders": 5}, {"output_orders": ((), ())},
     {"inputs_tree": 5}, {"outputs_tree": "x"}, {"outputs_tree": {"tuple": [0, 1]}},
     {"framework": 5}, {"constants": 5}, {"constants": {"w": 3}},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.export import Dim
@@ -56,19 +58,92 @@ def test_transforms_of_frames(agrees: Any) -> None:
     agrees(there_and_back, torch.randn(2, 64))
 
 
-def test_a_transform_of_unknown_size_is_refused() -> None:
+def of_any_size(x: torch.Tensor) -> Any:
+    spectrum = torch.fft.rfft(x, dim=1)
+    return (
+        pairs(torch.fft.fft(x, dim=1)),
+        pairs(torch.fft.rfft(x, dim=1, norm="ortho")),
+        pairs(torch.fft.fft2(x, dim=(1, 2), norm="forward")),
+        torch.fft.irfft(spectrum, n=x.shape[1], dim=1),
+        torch.fft.irfft(spectrum, dim=1),
+    )
+
+
+def test_transforms_of_any_size(agrees: Any) -> None:
+    others = [(torch.randn(2, size, 6),) for size in (12, 3, 40)]
+    agrees(of_any_size, torch.randn(2, 7, 6), shapes=[{1: Dim.AUTO}], others=others)
+
+
+def test_a_transform_of_a_large_prime_number_of_elements() -> None:
     class Transform(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
-            return pairs(torch.fft.rfft(x))
+            return pairs(torch.fft.rfft(x, n=4099)), torch.fft.irfft(torch.fft.rfft(x), n=2 * 4099)
 
-    with pytest.raises(bw.BlockwrightError, match="unknown size") as caught:
-        bw.compile(
-            Transform(),
-            (torch.randn(2, 8),),
-            dynamic_shapes=({1: L},),
-            options={"fallback": "error"},
-        )
-    assert caught.value.code == "BW507"
+    x = torch.randn(1, 2 * 4099)
+    exe = bw.compile(Transform(), (x,), options={"fallback": "error"})
+    for found, exact in zip(exe(x), Transform()(x.double()), strict=True):
+        assert (found - exact).abs().max() <= 3e-6 * exact.abs().max()
+
+
+class Filter(torch.nn.Module):
+    """Complex numbers in and out, also those of an input as they are."""
+
+    def forward(self, x: torch.Tensor, gains: torch.Tensor) -> dict[str, Any]:
+        spectrum = torch.fft.fft(x)
+        return {
+            "spectrum": spectrum,
+            "filtered": spectrum * gains,
+            "gains": gains.conj(),
+            "power": (spectrum * gains).abs(),
+            "wide": spectrum.to(torch.complex128),
+        }
+
+
+def test_complex_arguments_and_results(tmp_path: Path) -> None:
+    shapes = {"x": {0: Dim.AUTO}, "gains": {0: Dim.AUTO}}
+    gains = torch.randn(3, 8, dtype=torch.complex64)
+    exe = bw.compile(Filter(), (torch.randn(3, 8), gains), dynamic_shapes=shapes)
+    exe.save(tmp_path / "filter.bw")
+    loaded = bw.load(tmp_path / "filter.bw")
+    for rows in (3, 6):
+        x, gains = torch.randn(rows, 8), torch.randn(8, rows, dtype=torch.complex64)
+        for given in (gains.t(), gains.t().conj(), torch.view_as_real(gains.t())):
+            whole = torch.view_as_complex(given) if given.is_floating_point() else given
+            wanted = Filter()(x, whole)
+            for found in (exe(x, given), loaded(x, given)):
+                torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        arrays = exe(x.numpy(), gains.t().numpy())
+        assert arrays["spectrum"].dtype == "complex64"
+        wanted = Filter()(x, gains.t())["filtered"].numpy()
+        np.testing.assert_allclose(arrays["filtered"], wanted, rtol=1e-4, atol=1e-5)
+    assert "gains: complex64[" in exe.main.signature.describe()
+
+
+def test_memory_for_complex_results() -> None:
+    x, gains = torch.randn(3, 8), torch.randn(3, 8, dtype=torch.complex64)
+    exe, wanted = bw.compile(Filter(), (x, gains)), Filter()(x, gains)
+    out = {name: torch.empty_like(value) for name, value in wanted.items()}
+    assert exe(x, gains, out=out) is out
+    torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_complex_arguments_of_another_type_are_refused() -> None:
+    x, gains = torch.randn(3, 8), torch.randn(3, 8, dtype=torch.complex64)
+    exe = bw.compile(Filter(), (x, gains))
+    for bad in (x, gains.to(torch.complex128), gains[:2], 1j):
+        with pytest.raises(bw.ArgumentError, match="gains"):
+            exe(x, bad)
+
+
+def test_complex_arguments_that_the_model_changes_are_refused() -> None:
+    class Changes(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.mul_(2)
+            return x
+
+    with pytest.raises(bw.ImporterError, match=r"the input x: .*changes") as caught:
+        bw.compile(Changes(), (torch.randn(3, dtype=torch.complex64),))
+    assert caught.value.code == "BW504"
 
 
 def test_arithmetic(agrees: Any) -> None:

@@ -106,6 +106,9 @@ def _function(
     orders: dict[str, Any] = attrs.get("input_orders", {})
     orders_out: Sequence[Any] = attrs.get("output_orders", ((),) * total)
     fresh = [tuple(o) for k, o in enumerate(orders_out) if k not in dict(results.updated)]
+    pairs_in = frozenset[str](attrs.get("input_pairs", ()))
+    pairs_out = [k in attrs.get("output_pairs", ()) for k in range(total)]
+    pairs = [paired for k, paired in enumerate(pairs_out) if k not in dict(results.updated)]
     named: Sequence[str] = attrs.get("output_names", ())
     names = [n for k, n in enumerate(named) if k not in dict(results.updated)]
     lower, upper = (host.attrs.get(f"tir_var_{end}_bound", {}) for end in ("lower", "upper"))
@@ -122,7 +125,9 @@ def _function(
             return Parameter(handle.name, "int", handle.dtype.name)
         order = tuple(orders.get(buffer.name, ()))
         mine = _parameter(buffer, order, position[buffer] in written)
-        return msgspec.structs.replace(mine, state=kept.get(buffer.name, ""))
+        return msgspec.structs.replace(
+            mine, state=kept.get(buffer.name, ""), paired=buffer.name in pairs_in
+        )
 
     parameters = tuple(map(parameter, entry_inputs(host)))
     count = len(parameters) - len(kept)
@@ -130,7 +135,7 @@ def _function(
         name,
         parameters[:count],
         tuple(
-            _parameter(b, o, name=names[k] if names else "")
+            _parameter(b, o, name=names[k] if names else "", paired=pairs[k])
             if isinstance(b, ir.Buffer)
             else Parameter(b, "object")
             for k, (b, o) in enumerate(zip(outputs, fresh, strict=True))
@@ -162,12 +167,18 @@ def _kept(imported: ir.IRModule, name: str) -> Mapping[str, str]:
 
 
 def _parameter(
-    buffer: ir.Buffer, order: tuple[int, ...], written: bool = False, name: str = ""
+    buffer: ir.Buffer,
+    order: tuple[int, ...],
+    written: bool = False,
+    name: str = "",
+    paired: bool = False,
 ) -> Parameter:
     """Describe a parameter by its logical shape; the buffer has the stored (permuted) shape."""
     stored: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
     shape = tuple(stored[order.index(axis)] for axis in range(len(order))) if order else stored
-    return Parameter(name or buffer.name, "tensor", buffer.dtype.name, shape, written, order)
+    return Parameter(
+        name or buffer.name, "tensor", buffer.dtype.name, shape, written, order, paired=paired
+    )
 
 
 def _inputs_tree(imported: ir.IRModule, name: str) -> Any:

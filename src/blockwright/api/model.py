@@ -127,7 +127,7 @@ class CompiledEntry(EntryPoint):
             whole.append(perf_counter_ns() - start)
             runs.append(self._timed_call(timed, inputs))
         latencies = middle_half(whole, float)
-        shapes = [tuple(int(d) for d in x.shape) for x in self._orders.stored(inputs)]
+        shapes = [tuple(int(d) for d in x.shape) for x in self._forms.stored(inputs)]
         calls, overhead = timed_parts(self._calls(shapes), runs)
         return Profile(
             calls,
@@ -154,7 +154,10 @@ class CompiledEntry(EntryPoint):
                 code="BW701",
                 help=repr(self),
             )
-        counted = [tuple(int(d) for d in x.shape) for x in inputs]
+        counted = [
+            (*map(int, x.shape), *((2,) if p.paired and len(x.shape) < len(p.shape) else ()))
+            for p, x in zip(parameters, inputs, strict=True)
+        ]
         values = bind_symbols([(p.shape, s) for p, s in zip(parameters, counted, strict=True)])
         for parameter, shape in zip(parameters, counted, strict=True):
             if shape != tuple(evaluate_size(d, values) for d in parameter.shape):
@@ -164,7 +167,7 @@ class CompiledEntry(EntryPoint):
                     code="BW704",
                     help=f"pass one of shape ({wanted})",
                 )
-        stored = [tuple(int(d) for d in x.shape) for x in self._orders.stored(inputs)]
+        stored = [tuple(int(d) for d in x.shape) for x in self._forms.stored(inputs)]
         return sum(call.predicted for call in self._calls(stored)) * 1e-9
 
     def _timed_function(self) -> NativeFunction | StatefulFunction:
@@ -188,9 +191,9 @@ class CompiledEntry(EntryPoint):
     ) -> TimedRun:
         """Call the instrumented model like a user would, and return its clock readings."""
         start = perf_counter_ns()
-        *results, ticks = timed(*(inputs if self._usual else self._orders.stored(inputs)))
+        *results, ticks = timed(*(inputs if self._usual else self._forms.stored(inputs)))
         if not self._usual:
-            self._orders.counted(results[0] if len(results) == 1 else results)
+            self._forms.counted(results[0] if len(results) == 1 else results)
         end = perf_counter_ns()
         return TimedRun(start, np.asarray(ticks).tolist(), end)
 

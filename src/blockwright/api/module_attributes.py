@@ -1,8 +1,9 @@
 """Check the module attributes that describe layout and nesting of arguments and results.
 
 Importers write these attributes and compiled models rely on them: `input_orders` and
-`output_orders` are orders of stored axes, `output_names` are the names of results, `inputs_tree`
-and `outputs_tree` describe nested containers, `constants` maps names to arrays. For `state` see
+`output_orders` are orders of stored axes, `input_pairs` and `output_pairs` list the names and
+numbers of complex tensors, `output_names` are the names of results, `inputs_tree` and
+`outputs_tree` describe nested containers, `constants` maps names to arrays. For `state` see
 `api.state`.
 """
 
@@ -60,6 +61,18 @@ def _check_entry(attrs: Mapping[str, Any], function: ir.GraphFunction, count: in
     if "output_orders" in attrs and count is not None:
         fits = fits and len(listed) == count
     _require(fits, "output_orders", "must list the order of axes of each result")
+    paired = {p.name for p in function.params if _is_paired(p.info)}
+    listed = attrs.get("input_pairs", ())
+    fits = isinstance(listed, (list, tuple)) and all(
+        type(name) is str and name in paired for name in cast("Sequence[Any]", listed)
+    )
+    _require(fits, "input_pairs", "must list parameters whose last axis has two elements")
+    listed = attrs.get("output_pairs", ())
+    fits = isinstance(listed, (list, tuple)) and all(
+        type(k) is int and k >= 0 and (count is None or k < count)
+        for k in cast("Sequence[Any]", listed)
+    )
+    _require(fits, "output_pairs", "must list numbers of results")
     names: Any = attrs.get("output_names", ())
     fits = isinstance(names, (list, tuple)) and all(
         isinstance(name, str) for name in cast("Sequence[Any]", names)
@@ -77,6 +90,13 @@ def _check_entry(attrs: Mapping[str, Any], function: ir.GraphFunction, count: in
             msgspec.convert(attrs["inputs_tree"], InputTree)
         except msgspec.ValidationError as error:
             _require(False, "inputs_tree", f"must be a tree of parameters: {error}")
+
+
+def _is_paired(info: ir.Info | None) -> bool:
+    """Whether a tensor can hold pairs of floats along its last axis."""
+    if not isinstance(info, ir.TensorInfo) or info.dtype is None or not info.shape:
+        return False
+    return info.dtype.name in ("float32", "float64") and ir.is_const_int(info.shape[-1], 2)
 
 
 def _require(holds: bool, name: str, what: str) -> None:

@@ -20,9 +20,11 @@ ENTRIES = "entries"
 _OF_ENTRIES = (
     "framework",
     "input_orders",
+    "input_pairs",
     "inputs_tree",
     "output_names",
     "output_orders",
+    "output_pairs",
     "outputs_tree",
 )
 

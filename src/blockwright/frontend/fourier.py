@@ -2,27 +2,35 @@
 
 A transform of n = p·q elements is one of p elements for each of q offsets, a product with factors
 of modulus 1, and a transform of q elements (Cooley and Tukey). Short ones, and those of a prime
-number of elements, are products with a matrix of cosines and sines.
+number of elements, are products with a matrix of cosines and sines. If the number of elements is
+known only at the call, or is a large prime number, the matrix is made there.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from blockwright import ir
 from blockwright.graph import shape_value
-from blockwright.support import ImporterError
 
 Apply = Callable[..., ir.GraphExpr]
 """Adds a call of an operator row to the graph: `op(name, *operands, **attrs)`."""
 _DIRECT = 128
 """Most elements of a transform that is one product."""
 _LARGEST = 4096
-"""Largest prime factor of a transform."""
+"""Largest prime number of elements whose matrix is part of the program."""
+
+
+Count = int | ir.Expr
+"""A number of elements, which may be an expression of sizes."""
+
+
+Matrix = np.ndarray[Any, Any] | ir.GraphExpr
 
 
 class Complex(msgspec.Struct, frozen=True):
@@ -36,52 +44,110 @@ def transformed(
     op: Apply,
     x: Complex,
     axis: int,
-    count: int,
-    rows: int | None = None,
+    count: Count,
+    rows: Count | None = None,
     inverse: bool = False,
-    factor: float = 1.0,
+    factor: float | ir.GraphExpr = 1.0,
 ) -> Complex:
     """The transform of an axis that is padded with zeros or cut to `count` elements.
 
     The inverse transform is not divided by `count`; `factor` may do so.
 
     Args:
-        axis: not negative; its size is a number.
+        axis: not negative.
         rows: the number of frequencies of the result, from 0 on; all of them by default.
-        factor: multiplies the result.
-
-    Raises:
-        ImporterError: BW507 the size of the axis is not a number, or has a large prime factor.
+        factor: multiplies the result; a tensor of one element if it depends on sizes.
     """
-    kept = min(_size(x.real, axis), count)
-    x = _each(x, lambda t: _first(op, _last(op, t, axis), kept))
     rows = count if rows is None else rows
-    x = _along_last(op, x, kept, count, rows, 1 if inverse else -1, factor)
+    sign = 1 if inverse else -1
+    size, number = _shape(x.real)[axis], _plain(count)
+    x = _each(x, lambda t: _last(op, t, axis))
+    scale = factor if isinstance(factor, float) else 1.0
+    known = ir.const_int(size)
+    if known is not None and isinstance(number, int):
+        width = _plain(rows)
+        assert isinstance(width, int)
+        kept = min(known, number)
+        x = _each(x, lambda t: _first(op, t, kept))
+        x = _along_last(op, x, kept, number, width, sign, scale)
+    else:
+        cut = _shorter(size, count)
+        x = _each(x, lambda t: _first(op, t, cut))
+        cosine, sine = _matrix(op, cut, rows, count)
+        x = _times_matrix(op, x, cosine, sine if inverse else op("negative", sine))
+        x = _scaled(op, x, scale)
+    if not isinstance(factor, float):
+        x = _scaled(op, x, factor)
     return _each(x, lambda t: _back(op, t, axis))
 
 
-def real_inverse(op: Apply, x: Complex, axis: int, count: int, factor: float = 1.0) -> ir.GraphExpr:
+def real_inverse(
+    op: Apply, x: Complex, axis: int, count: Count, factor: float | ir.GraphExpr = 1.0
+) -> ir.GraphExpr:
     """`count` real numbers whose spectrum begins with x, times `count` and a factor.
 
     The other half of the spectrum is its mirror image with the opposite imaginary part.
     """
-    half = count // 2 + 1
-    kept = min(_size(x.real, axis), half)
-    x = _each(x, lambda t: _first(op, _last(op, t, axis), kept))
-    if count <= _DIRECT:
-        angle = 2 * np.pi * np.outer(np.arange(kept), np.arange(count)) / count
-        weight = np.full((kept, 1), 2 * factor)  # each frequency stands for its mirror image too
-        weight[0] = factor
-        if count % 2 == 0 and kept == half:
-            weight[-1] = factor
-        result = _product(op, x.real, np.cos(angle) * weight)
-        if x.imaginary is not None:
-            sine = _product(op, x.imaginary, np.sin(angle) * weight)
-            result = op("subtract", result, sine)
+    size, number = ir.const_int(_shape(x.real)[axis]), _plain(count)
+    x = _each(x, lambda t: _last(op, t, axis))
+    scale = factor if isinstance(factor, float) else 1.0
+    if size is not None and isinstance(number, int):
+        result = _known_inverse(op, x, size, number, scale)
     else:
-        whole = _mirrored(op, x, kept, count)
-        result = _along_last(op, whole, count, count, count, 1, factor).real
+        result = _scaled(op, Complex(_unknown_inverse(op, x, count)), scale).real
+    if not isinstance(factor, float):
+        result = _scaled(op, Complex(result), factor).real
     return _back(op, result, axis)
+
+
+def reciprocal(op: Apply, total: Count, root: bool = False) -> float | ir.GraphExpr:
+    """1 / total, or 1 / √total if `root`: a factor for a transform."""
+    total = _plain(total)
+    if isinstance(total, int):
+        return 1 / math.sqrt(total) if root else 1 / total
+    number = _number(op, total, "float64")
+    number = op("sqrt", number) if root else number
+    return op("divide", number, scalar=1.0, scalar_side="left")
+
+
+def half_of(count: Count) -> Count:
+    """The number of frequencies of a spectrum without those that mirror others."""
+    if isinstance(count, int):
+        return count // 2 + 1
+    return ir.add(ir.floordiv(count, ir.const(2, "int64")), ir.const(1, "int64"))
+
+
+def _known_inverse(op: Apply, x: Complex, size: int, count: int, factor: float) -> ir.GraphExpr:
+    half = count // 2 + 1
+    kept = min(size, half)
+    x = _each(x, lambda t: _first(op, t, kept))
+    if count > _DIRECT:
+        whole = _mirrored(op, x, kept, count)
+        return _along_last(op, whole, count, count, count, 1, factor).real
+    angle = 2 * np.pi * np.outer(np.arange(kept), np.arange(count)) / count
+    weight = np.full((kept, 1), 2 * factor)  # each frequency stands for its mirror image too
+    weight[0] = factor
+    if count % 2 == 0 and kept == half:
+        weight[-1] = factor
+    result = _product(op, x.real, np.cos(angle) * weight)
+    if x.imaginary is not None:
+        sine = _product(op, x.imaginary, np.sin(angle) * weight)
+        result = op("subtract", result, sine)
+    return result
+
+
+def _unknown_inverse(op: Apply, x: Complex, count: Count) -> ir.GraphExpr:
+    kept = _shorter(_shape(x.real)[-1], half_of(count))
+    place = op("arange", begin=0, end=kept, step=1, dtype="int64")
+    ends = op("equal", place, scalar=0, scalar_side="right")
+    middle = op("equal", op("add", place, place), _number(op, count, "int64"))
+    alone = op("logical_or", ends, middle)
+    dtype = _dtype(x.real).name
+    twice = op("full_like", alone, fill_value=2, dtype=dtype)
+    weight = op("subtract", twice, op("astype", alone, dtype=dtype))
+    x = _each(x, lambda t: op("multiply", _first(op, t, kept), weight))
+    cosine, sine = _matrix(op, kept, count, count)
+    return _times_matrix(op, x, cosine, sine).real
 
 
 def _mirrored(op: Apply, x: Complex, kept: int, count: int) -> Complex:
@@ -107,6 +173,10 @@ def _along_last(
 ) -> Complex:
     """The transform along the last axis, which has the first `kept` of `count` elements."""
     p = _divisor(count)
+    if p == 1 and count > _LARGEST:
+        cosine, sine = _matrix(op, kept, rows, count)
+        sine = sine if sign > 0 else op("negative", sine)
+        return _scaled(op, _times_matrix(op, x, cosine, sine), factor)
     if p == 1:
         angle = 2 * np.pi * (np.outer(np.arange(kept), np.arange(rows)) % count) / count
         return _times_matrix(op, x, factor * np.cos(angle), factor * sign * np.sin(angle))
@@ -135,18 +205,23 @@ def _divisor(count: int) -> int:
     """A divisor near the square root; 1 if the transform is one product."""
     if count <= _DIRECT:
         return 1
-    root = math.isqrt(count)
-    found = next((d for d in range(root, 1, -1) if count % d == 0), 1)
-    if found == 1 and count > _LARGEST:
-        raise ImporterError(
-            f"a Fourier transform of {count} elements, a large prime number",
-            code="BW507",
-            help="pad the signal with zeros to another length",
-        )
-    return found
+    return next((d for d in range(math.isqrt(count), 1, -1) if count % d == 0), 1)
 
 
-def _times_matrix(op: Apply, x: Complex, cosine: np.ndarray, sine: np.ndarray) -> Complex:
+def _matrix(op: Apply, kept: Count, rows: Count, count: Count) -> tuple[Matrix, Matrix]:
+    """cos and sin of 2π·j·k / count for j < kept and k < rows, made at the call."""
+    number = _number(op, count, "int64")
+    circle = op("arange", begin=0, end=count, step=1, dtype="float64")
+    part = op("divide", circle, op("astype", number, dtype="float64"))
+    angle = op("multiply", part, scalar=2 * math.pi, scalar_side="right")
+    j = op("expand_dims", op("arange", begin=0, end=kept, step=1, dtype="int64"), axis=1)
+    k = op("arange", begin=0, end=rows, step=1, dtype="int64")
+    place = op("remainder", op("multiply", j, k), number)
+    cosine, sine = (op("take", op(name, angle), place, axis=0) for name in ("cos", "sin"))
+    return cosine, sine
+
+
+def _times_matrix(op: Apply, x: Complex, cosine: Matrix, sine: Matrix) -> Complex:
     real, imaginary = _product(op, x.real, cosine), _product(op, x.real, sine)
     if x.imaginary is not None:
         real = op("subtract", real, _product(op, x.imaginary, sine))
@@ -163,8 +238,39 @@ def _times(op: Apply, x: Complex, cosine: np.ndarray, sine: np.ndarray) -> Compl
     return Complex(real, op("add", op("multiply", x.real, b), op("multiply", x.imaginary, a)))
 
 
-def _product(op: Apply, x: ir.GraphExpr, matrix: np.ndarray) -> ir.GraphExpr:
-    return op("matmul", x, matrix.astype(_dtype(x)))
+def _product(op: Apply, x: ir.GraphExpr, matrix: Matrix) -> ir.GraphExpr:
+    dtype = _dtype(x)
+    if isinstance(matrix, np.ndarray):
+        return op("matmul", x, matrix.astype(dtype))
+    return op("matmul", x, op("astype", matrix, dtype=dtype.name))
+
+
+def _scaled(op: Apply, x: Complex, factor: float | ir.GraphExpr) -> Complex:
+    """The product with a factor, which may be a tensor of one element."""
+    if isinstance(factor, float):
+        if factor == 1.0:
+            return x
+        return _each(x, lambda t: op("multiply", t, scalar=factor, scalar_side="right"))
+    scale = op("astype", factor, dtype=_dtype(x.real).name)
+    return _each(x, lambda t: op("multiply", t, scale))
+
+
+# ---------------------------------------------------------------------------------------- numbers
+def _plain(count: Count) -> Count:
+    """A Python number if the expression is one."""
+    number = ir.const_int(count) if isinstance(count, ir.Expr) else count
+    return count if number is None else number
+
+
+def _shorter(a: Count, b: Count) -> Count:
+    a, b = (ir.as_expr(v, ir.dtype_of("int64")) for v in (a, b))
+    return a if ir.structural_equal(a, b) else ir.minimum(a, b)
+
+
+def _number(op: Apply, count: Count, dtype: str) -> ir.GraphExpr:
+    """A number of elements as a tensor of one element."""
+    end = count + 1 if isinstance(count, int) else ir.add(count, ir.const(1, "int64"))
+    return op("arange", begin=count, end=end, step=1, dtype=dtype)
 
 
 # ---------------------------------------------------------------------------------------- tensors
@@ -188,25 +294,14 @@ def _dtype(x: ir.GraphExpr) -> np.dtype:
     return dtype.numpy()
 
 
-def _size(x: ir.GraphExpr, axis: int) -> int:
-    size = ir.const_int(_shape(x)[axis])
-    if size is None:
-        raise ImporterError(
-            "a Fourier transform of an axis of unknown size",
-            code="BW507",
-            help="make the size of this axis a number; others may be dynamic",
-        )
-    return size
-
-
 def _reshaped(op: Apply, x: ir.GraphExpr, shape: tuple[ir.Expr | int, ...]) -> ir.GraphExpr:
     return op("reshape", x, shape_value(shape))
 
 
-def _first(op: Apply, x: ir.GraphExpr, count: int) -> ir.GraphExpr:
+def _first(op: Apply, x: ir.GraphExpr, count: Count) -> ir.GraphExpr:
     """The first elements along the last axis."""
     axis = _rank(x) - 1
-    whole = ir.is_const_int(_shape(x)[axis], count)
+    whole = ir.structural_equal(_shape(x)[axis], ir.as_expr(count, ir.dtype_of("int64")))
     return x if whole else op("slice", x, axis=axis, begin=0, end=count, step=1)
 
 

@@ -76,6 +76,7 @@ class Parameter(msgspec.Struct, frozen=True):
     `order` lists the axes in storage order where it is not the default: (0, 2, 3, 1) for
     channels-last images. Code in the library numbers axes in storage order. `state` is the variable
     of the executable's state that is passed as this argument; "" for arguments of the caller.
+    `paired` tensors are complex for callers, and stored as pairs of numbers along their last axis.
     """
 
     name: str
@@ -85,11 +86,22 @@ class Parameter(msgspec.Struct, frozen=True):
     written: bool = False
     order: tuple[int, ...] = ()
     state: str = ""
+    paired: bool = False
 
     @property
     def is_object(self) -> bool:
         """Whether it is any value that the FFI passes, or a function."""
         return self.kind in ("object", "function")
+
+    @property
+    def text(self) -> str:
+        """The type and the shape that callers see: `complex64[n, 8]`."""
+        if self.is_object:
+            return self.kind
+        dtype, shape = self.dtype, self.shape
+        if self.paired:
+            dtype, shape = {"float32": "complex64", "float64": "complex128"}[dtype], shape[:-1]
+        return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 class StateVariable(msgspec.Struct, frozen=True):
@@ -130,12 +142,7 @@ class ExportedFunction(msgspec.Struct, frozen=True):
 
     def describe(self) -> str:
         """The function's name with its parameters, their types and shapes."""
-        params = ", ".join(
-            f"{p.name}: {p.kind}"
-            if p.is_object
-            else f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]"
-            for p in self.parameters
-        )
+        params = ", ".join(f"{p.name}: {p.text}" for p in self.parameters)
         return f"{self.name}({params})"
 
 

@@ -11,13 +11,13 @@ from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import ExportedFunction, Metadata
 from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.library import Library
-from blockwright.runtime.memory_order import MemoryOrders
 from blockwright.runtime.memory_plan import MemoryPlan
 from blockwright.runtime.memory_use import peak_bytes
 from blockwright.runtime.profile import Profile
 from blockwright.runtime.results import flatten, unflatten
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.state import State, StatefulFunction
+from blockwright.runtime.stored_forms import StoredForms
 from blockwright.support import ArgumentError, OptionError
 from blockwright.support.uncopied import Uncopied
 
@@ -59,8 +59,8 @@ class EntryPoint(Uncopied):
         self._function = self._with_state(library.function(signature.name), library)
         self._run = self._function.call
         self._count = len(parameters)
-        self._orders = MemoryOrders(parameters, results)
-        self._usual = self._orders.usual
+        self._forms = StoredForms(parameters, results)
+        self._usual = self._forms.usual
         self._updated = dict(signature.updated)
         tree = signature.outputs_tree
         self._simple = tree in (None, 0) and not self._updated
@@ -144,11 +144,11 @@ class EntryPoint(Uncopied):
         return self._positional(inputs, named) if named else inputs
 
     def _call_stored(self, inputs: tuple[Any, ...]) -> Any:
-        """Call with arguments or results whose storage order differs from their axis order."""
+        """Call with arguments or results that are stored in another form."""
         try:
-            return self._orders.counted(self._function(*self._orders.stored(inputs)))
+            return self._forms.counted(self._function(*self._forms.stored(inputs)))
         except ArgumentError as error:
-            raise self._orders.explain(error) from None
+            raise self._forms.explain(error) from None
 
     def _call_into(self, inputs: tuple[Any, ...], out: Any) -> Any:
         """Call with the results written into the arrays of `out`."""
@@ -169,7 +169,7 @@ class EntryPoint(Uncopied):
             if self._usual:
                 self._function(*inputs, *memory)
             else:
-                self._function(*self._orders.stored(inputs), *self._orders.written(memory))
+                self._function(*self._forms.stored(inputs), *self._forms.written(memory))
         except ArgumentError as error:
             if error.code == "BW701":  # the count is right, so the code is of an earlier version
                 raise ArgumentError(
@@ -177,7 +177,7 @@ class EntryPoint(Uncopied):
                     code="BW701",
                     help="save the model again, or call it without `out`",
                 ) from None
-            raise error if self._usual else self._orders.explain(error) from None
+            raise error if self._usual else self._forms.explain(error) from None
         return out
 
     def _fresh(self, inputs: Sequence[Any], memory: Sequence[Any]) -> list[Any]:

@@ -3,20 +3,25 @@
     torch.view_as_real(x * y)       x: complex64 (n,) is R.Tensor((n, 2), "float32")
     → concat(xr * yr - xi * yi, xr * yi + xi * yr)
 
-Inputs and results of a model are real (BW504). Operators without a converter here are computed by
-PyTorch, if the model may call it.
+So are inputs and results of a model, which calls convert (`runtime.complex_pairs`). Operators
+without a converter here are computed by PyTorch, if the model may call it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blockwright import ir
-from blockwright.frontend.fourier import Complex, real_inverse, transformed
+from blockwright.frontend.fourier import (
+    Complex,
+    half_of,
+    real_inverse,
+    reciprocal,
+    transformed,
+)
 from blockwright.frontend.torch.framework_calls import complex_part
 from blockwright.frontend.torch.operands import Registry, axis_of, cast_to, dims_of, is_tensor
 from blockwright.graph import shape_value
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
 TABLE = Registry()
-_TWO = ir.const(2, "int64")
+_TWO, _I64 = ir.const(2, "int64"), ir.dtype_of("int64")
 
 
 # ------------------------------------------------------------------------------------------ parts
@@ -351,22 +356,14 @@ class _Stated:
 
 
 # -------------------------------------------------------------------------------------- transforms
-def _factor(counts: Sequence[int], normalization: int) -> float:
+def _factor(imp: Importer, counts: Sequence[Any], normalization: int) -> Any:
     """Division by the number of elements (2), by its square root (1), or none at all (0)."""
-    total = math.prod(counts)
-    return {0: 1.0, 1: 1 / math.sqrt(total), 2: 1 / total}[normalization]
-
-
-def _sizes(node: Any, axes: Sequence[int]) -> list[int]:
-    """The sizes of axes of a node's first operand, which are numbers."""
-    sizes = [node.args[0].meta["val"].shape[axis] for axis in axes]
-    if not all(isinstance(size, int) for size in sizes):
-        raise ImporterError(
-            "a Fourier transform of an axis of unknown size",
-            code="BW507",
-            help="make the size of this axis a number; others may be dynamic",
-        )
-    return sizes
+    if normalization == 0:
+        return 1.0
+    total: Any = 1
+    for count in counts:
+        total = ir.mul(ir.as_expr(total, _I64), ir.as_expr(count, _I64))
+    return reciprocal(imp.builder.op, total, root=normalization == 1)
 
 
 @TABLE.overload("aten._fft_r2c.default")
@@ -376,10 +373,10 @@ def _from_real(
     """Only the last of the axes is onesided."""
     rank = len(dims_of(x))
     axes = [axis_of(d, rank) for d in dim]
-    counts = _sizes(node, axes)
-    op, factor = imp.builder.op, _factor(counts, normalization)
+    counts = [dims_of(x)[axis] for axis in axes]
+    op, factor = imp.builder.op, _factor(imp, counts, normalization)
     *others, (axis, count) = zip(axes, counts, strict=True)
-    rows = count // 2 + 1 if onesided else count
+    rows = half_of(count) if onesided else count
     value = transformed(op, Complex(x), axis, count, rows, factor=factor)
     for axis, count in others:
         value = transformed(op, value, axis, count)
@@ -392,8 +389,8 @@ def _from_complex(
 ) -> Any:
     rank = len(dims_of(x)) - 1
     axes = [axis_of(d, rank) for d in dim]
-    counts = _sizes(node, axes)
-    value, factor = _parts(imp, x), _factor(counts, normalization)
+    counts = [dims_of(x)[axis] for axis in axes]
+    value, factor = _parts(imp, x), _factor(imp, counts, normalization)
     for axis, count in zip(axes, counts, strict=True):
         value = transformed(imp.builder.op, value, axis, count, None, not forward, factor)
         factor = 1.0
@@ -404,14 +401,11 @@ def _from_complex(
 def _to_real(
     imp: Importer, node: Any, x: Any, dim: Sequence[int], normalization: int, last: Any
 ) -> Any:
-    if not isinstance(last, int):
-        raise ImporterError("a Fourier transform of unknown size", code="BW507")
     rank = len(dims_of(x)) - 1
     *axes, axis = [axis_of(d, rank) for d in dim]
-    counts = _sizes(node, axes)
-    _sizes(node, [axis])
+    counts = [dims_of(x)[other] for other in axes]
     value = _parts(imp, x)
     for other, count in zip(axes, counts, strict=True):
         value = transformed(imp.builder.op, value, other, count, inverse=True)
-    factor = _factor([*counts, last], normalization)
+    factor = _factor(imp, [*counts, last], normalization)
     return real_inverse(imp.builder.op, value, axis, last, factor)

@@ -26,6 +26,7 @@ from blockwright.frontend.torch.framework_calls import (
     as_pairs,
     called_operator,
     can_call,
+    complex_part,
     framework_call,
     is_complex,
     touches_complex,
@@ -117,9 +118,10 @@ class Importer:
         self.module = self.program.graph_module
         self.loops = Loops()
         plain = self.uses_framework or self.has_branches
-        self.builder = GraphBuilder(self.bounds(), dataflow=not plain, checks_sizes=True)
+        self.builder = GraphBuilder(self.bounds(), dataflow=not plain, unequal="checked")
         self.input_names: list[str] = []
         self.input_orders: dict[str, tuple[int, ...]] = {}
+        self.input_pairs: list[str] = []
         self.input_leaves: list[int | Constant] = []
         self.state_params: dict[str, str] = {}
         self.updates = InputUpdates(self.builder)
@@ -253,13 +255,17 @@ class Importer:
                 help="pass a tensor, or a number that the export treats as a constant",
             )
         try:
-            info = self.info_of(value)
+            info = self._input_info(node.name, value)
         except ImporterError as error:
             raise ImporterError(
                 f"the input {node.name}: {error.message}", code=error.code, help=error.help
             ) from error
         self.input_leaves.append(len(self.input_names))
         self.input_names.append(node.name)
+        if is_complex(value):
+            param = self.builder.param(node.name, info)
+            self.input_pairs.append(param.name)
+            return param
         order = memory_order(value)
         if not order:
             param = self.builder.param(node.name, info)
@@ -294,6 +300,20 @@ class Importer:
         """Tensor annotation of a fake tensor."""
         shape = tuple(self.symbols.dim(s) for s in value.shape)
         return ir.TensorInfo(shape, torch_dtype(value.dtype), len(shape))
+
+    def _input_info(self, name: str, value: Any) -> ir.TensorInfo:
+        """Annotation of an input; complex numbers are pairs along one axis more."""
+        part = complex_part(value)
+        if part is None:
+            return self.info_of(value)
+        if part == "float16" or any(update.input == name for update in self.changes):
+            raise ImporterError(
+                "complex numbers of half precision, or that the model changes, are not supported",
+                code="BW504",
+                help="pass torch.view_as_real(x), and call torch.view_as_complex in the model",
+            )
+        shape = (*map(self.symbols.dim, value.shape), ir.const(2, "int64"))
+        return ir.TensorInfo(shape, ir.dtype_of(part), len(shape))
 
     def _attribute(self, node: Any) -> Any:
         value = attribute(self.module, node)
@@ -363,7 +383,9 @@ class Importer:
             if not isinstance(result, ir.GraphExpr):
                 raise ImporterError("an output of the model is not a tensor", code="BW506")
         named = zip(nodes, results, strict=True)
-        orders = [memory_order(v.meta["val"]) for v, r in named if r is not None]
+        stated = [v.meta["val"] for v, r in named if r is not None]
+        pairs = [k for k, value in enumerate(stated) if is_complex(value)]
+        orders = [() if is_complex(value) else memory_order(value) for value in stated]
         kept = [
             self.updates.stored.get(r) or self.builder.op("permute_dims", r, axes=order)
             if order
@@ -385,6 +407,10 @@ class Importer:
             attrs["input_orders"] = self.input_orders
         if any(orders):
             attrs["output_orders"] = orders
+        if self.input_pairs:
+            attrs["input_pairs"] = self.input_pairs
+        if pairs:
+            attrs["output_pairs"] = pairs
         if self.state:
             tensors = {name: self.weights[node] for node, name in self.state.items()}
             attrs[STATE] = {name: to_numpy(tensor, name) for name, tensor in tensors.items()}
@@ -405,9 +431,9 @@ class Importer:
                 code="BW506",
                 help="return only tensors; constants are known without a call",
             )
-        if is_complex(value.meta.get("val")):
+        if complex_part(value.meta.get("val")) == "float16":
             raise ImporterError(
-                "an output of the model is a complex tensor",
+                "an output of the model is a complex tensor of half precision",
                 code="BW504",
                 help="return torch.view_as_real(output)",
             )
