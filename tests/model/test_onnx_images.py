@@ -1,70 +1,145 @@
-"""ONNX models of detectors: boxes, samples and positions, with sizes known only at run time."""
+"""Windows and resizes of images whose sizes are known only at the call, against ONNX Runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import blockwright as bw
-from blockwright.ops.table import OPERATORS
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper
+onnxruntime = pytest.importorskip("onnxruntime")
+from onnx import helper, numpy_helper
 
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Array = np.ndarray[Any, Any]
+IMAGE = {"x": ("n", 2, "h", "w")}
 
 
-def info(name: str, shape: Sequence[Any] | None, kind: int = FLOAT) -> Any:
-    return helper.make_tensor_value_info(name, kind, shape)
+def model(
+    node: Any, constants: dict[str, Any] | None = None, shapes: dict[str, Any] | None = None
+) -> Any:
+    """A model with nodes, whose inputs are float32."""
+    nodes = node if isinstance(node, list) else [node]
+    inputs = [helper.make_tensor_value_info(k, 1, s) for k, s in (shapes or IMAGE).items()]
+    tensors = [numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()]
+    outputs = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def model(nodes: list[Any], inputs: list[Any], outputs: str, **constants: Array) -> Any:
-    tensors = [numpy_helper.from_array(v, n) for n, v in constants.items()]
-    results = [info(name, None) for name in outputs.split()]
-    graph = helper.make_graph(nodes, "graph", inputs, results, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
+def drawn(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype("float32")
 
 
-def drawn(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).random(shape, "float32")
+def agrees(proto: Any, *calls: tuple[Array, ...], compiled: bool = False) -> None:
+    """Imported once, the model computes what ONNX Runtime does, for all calls."""
+    module = bw.import_model(proto, fallback="error")
+    exe = bw.compile(module) if compiled else None
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    names = [i.name for i in session.get_inputs()]
+    for arrays in calls:
+        [wanted] = session.run(None, dict(zip(names, arrays, strict=True)))
+        found = bw.interpret(module, *arrays) if exe is None else exe(*arrays)[0]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_boxes_that_overlap_are_suppressed() -> None:
-    node = helper.make_node("NonMaxSuppression", ["boxes", "scores", "limit", "overlap"], ["kept"])
-    inputs = [info("boxes", [1, "n", 4]), info("scores", [1, 2, "n"]), info("limit", [1], INT64)]
-    exe = bw.compile(model([node], inputs, "kept", overlap=np.array([0.4], "float32")))
-    for count, limit in ((30, 100), (7, 2), (5, 0), (0, 3)):
-        boxes, scores = drawn(1, count, 4), drawn(1, 2, count, seed=1)
-        wanted = OPERATORS["vision.non_max_suppression"].oracle(
-            boxes, scores, np.array(limit), np.float32(0.4), np.float32("nan")
+IMAGES = [(drawn(2, 2, h, w),) for h, w in ((5, 6), (6, 7), (1, 1), (9, 4))]
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool", "LpPool"])
+def test_windows_that_keep_the_size(op: str, mode: str) -> None:
+    attrs: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": mode}
+    weights = {"k": drawn(4, 2, 3, 3)} if op == "Conv" else {}
+    proto = model(helper.make_node(op, ["x", *weights], ["y"], **attrs), weights)
+    agrees(proto, *IMAGES, compiled=op in ("Conv", "MaxPool") and mode == "SAME_LOWER")
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 0, 1, 1]])
+def test_windows_that_end_outside_count_as_zeros(pads: list[int]) -> None:
+    attrs: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}
+    node = helper.make_node("LpPool", ["x"], ["y"], pads=pads, **attrs)
+    agrees(model(node), *IMAGES[:2], IMAGES[3])
+
+
+MODES = [
+    {"mode": mode, "coordinate_transformation_mode": place}
+    for mode in ("nearest", "linear", "cubic")
+    for place in ("half_pixel", "asymmetric", "pytorch_half_pixel", "half_pixel_symmetric")
+]
+
+
+@pytest.mark.parametrize("attrs", MODES, ids=lambda a: "-".join(a.values()))
+def test_resizes_of_any_size(attrs: dict[str, str]) -> None:
+    """By scales that are numbers, and to the size of another image."""
+    scaled = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attrs)
+    scales = {"scales": np.array([1, 1, 0.5, 1.5], "float32")}
+    agrees(model(scaled, scales), (drawn(2, 2, 4, 6),), (drawn(2, 2, 8, 3),), compiled=True)
+    sized = [
+        helper.make_node("Shape", ["other"], ["size"]),
+        helper.make_node("Resize", ["x", "", "", "size"], ["y"], **attrs),
+    ]
+    shapes = {**IMAGE, "other": ("n", 2, "p", "q")}
+    others = [(drawn(1, 2, 4, 5), drawn(1, 2, 8, 3)), (drawn(1, 2, 3, 2), drawn(1, 2, 3, 8))]
+    agrees(model(sized, shapes=shapes), *others)
+
+
+def test_scales_that_the_model_computes() -> None:
+    shapes = {**IMAGE, "scales": (4,)}
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
+    calls = [(drawn(1, 2, 4, 5), np.array([1, 1, s, 2], "float32")) for s in (0.5, 1, 2)]
+    agrees(model(node, shapes=shapes), *calls)
+
+
+def test_resizes_are_the_same_for_known_and_for_unknown_sizes() -> None:
+    for attrs in (
+        {"mode": "linear", "antialias": 1},
+        {"mode": "cubic", "antialias": 1, "cubic_coeff_a": -0.5},
+        {"mode": "cubic", "exclude_outside": 1},
+        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+        {"mode": "nearest", "nearest_mode": "ceil"},
+    ):
+        node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attrs)
+        scales = {"scales": np.array([1, 1, 0.4, 1.25], "float32")}
+        x = drawn(1, 2, 11, 8)
+        known = bw.interpret(bw.import_model(model(node, scales, {"x": x.shape})), x)
+        unknown = bw.interpret(bw.import_model(model(node, scales)), x)
+        np.testing.assert_allclose(unknown, known, rtol=1e-5, atol=1e-6)
+
+
+def test_blocks_of_any_image() -> None:
+    proto = model(helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2))
+    agrees(proto, (drawn(1, 2, 4, 6),), (drawn(2, 2, 2, 2),))
+    with pytest.raises(bw.ArgumentError, match="no multiple of the block size"):
+        bw.compile(proto)(drawn(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("mode", ["edge", "wrap", "constant"])
+def test_paddings(mode: str) -> None:
+    """Also of bools, and wider than the axis that is repeated."""
+    pads = np.array([0, 7, 0, 5])
+    node = helper.make_node("Pad", ["x", "pads"], ["y"], mode=mode)
+    for dtype in ("float32", "bool"):
+        x = np.arange(6).reshape(2, 3).astype(dtype)
+        kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+        graph = helper.make_graph(
+            [node],
+            "graph",
+            [helper.make_tensor_value_info("x", kind, ["n", 3])],
+            [helper.make_empty_tensor_value_info("y")],
+            [numpy_helper.from_array(pads, "pads")],
         )
-        np.testing.assert_array_equal(exe(boxes, scores, np.array([limit]))[0], wanted)
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+        wanted = np.pad(x, ((0, 0), (7, 5)), mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        np.testing.assert_array_equal(bw.interpret(bw.import_model(proto), x), wanted)
 
 
-def test_regions_are_pooled_for_any_number_of_boxes() -> None:
-    node = helper.make_node(
-        "RoiAlign", ["x", "boxes", "of"], ["y"], output_height=2, output_width=3, spatial_scale=8.0
-    )
-    inputs = [info("x", [2, 1, "h", 6]), info("boxes", ["n", 4]), info("of", ["n"], INT64)]
-    program = bw.import_model(model([node], inputs, "y"))
-    x, boxes, of = drawn(2, 1, 5, 6), drawn(3, 4), np.array([0, 1, 0])
-    wanted = OPERATORS["vision.roi_align"].oracle(
-        x, boxes, of, output_size=(2, 3), spatial_scale=8.0
-    )
-    np.testing.assert_allclose(bw.interpret(program, x, boxes, of), wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_positions_count_all_channels_and_images() -> None:
-    pool = helper.make_node(
-        "MaxPool", ["x"], ["y", "at"], kernel_shape=[2, 2], strides=[2, 2], storage_order=0
-    )
-    back = helper.make_node("MaxUnpool", ["y", "at"], ["z"], kernel_shape=[2, 2], strides=[2, 2])
-    program = bw.import_model(model([pool, back], [info("x", ["n", 2, "h", 4])], "y at z"))
-    x = drawn(3, 2, 6, 4)
-    values, places, spread = bw.interpret(program, x)
-    np.testing.assert_array_equal(x.reshape(-1)[places], values)
-    np.testing.assert_array_equal(spread, np.where(np.isin(x, values), x, 0))
+def test_parts_that_do_not_add_up_to_the_axis_are_refused() -> None:
+    node = helper.make_node("Split", ["x", "parts"], ["y", "z"], axis=1)
+    with pytest.raises(bw.ImporterError, match="do not add up") as caught:
+        bw.compile(model(node, {"parts": np.array([1, 2])}))
+    assert caught.value.code == "BW507"

@@ -126,12 +126,43 @@ def test_loops_inside_loops() -> None:
     compared([node("Loop", "count true x", "y", body=outer)], inputs, "y", calls, **held)
 
 
-def test_sizes_of_scan_outputs_that_data_decides_are_refused() -> None:
+def test_scan_outputs_of_loops_whose_conditions_depend_on_data() -> None:
+    """The condition of the body, and the one at the start."""
     held = {"true": np.array(True), "scale": np.array([1], "float32")}
-    loop = node("Loop", "count true x", "last every", body=sums("stop"))
-    inputs = [info("x", ["n"]), info("count", [], INT64), info("stop", [], BOOL)]
-    with pytest.raises(bw.ImporterError, match="condition of the body") as caught:
-        compared([loop], inputs, "last every", [], **held)
+    inputs = [info("x", [2]), info("count", [], INT64), info("on", [], BOOL)]
+    calls = [
+        (drawn(2), np.array(count), np.array(on))
+        for count, on in ((3, True), (3, False), (0, True), (1, False))
+    ]
+    loop = node("Loop", "count true x", "last every", body=sums("on"))
+    compared([loop], inputs, "last every", calls, **held)
+    begun = node("Loop", "count on x", "last every", body=sums("true"))
+    compared([begun], inputs, "last every", calls, **held)
+
+
+def rows_of_unknown_size(declared: list[Any]) -> Any:
+    """A loop whose scan output is a slice, of which only the model declares the size."""
+    step = body(
+        [
+            node("Add", "k0 one", "k1"),
+            node("Unsqueeze", "k0 axis", "begin"),
+            node("Unsqueeze", "k1 axis", "end"),
+            node("Slice", "x begin end", "row"),
+            node("Identity", "g0", "g1"),
+        ],
+        [info("k0", [], INT64), info("g0", [], BOOL)],
+        [info("g1", [], BOOL), info("row", declared)],
+    )
+    return node("Loop", "count true", "every", body=step)
+
+
+def test_sizes_of_scan_outputs_are_declared_or_refused() -> None:
+    held = {"true": np.array(True), "one": np.array(1), "axis": np.array([0])}
+    inputs = [info("x", ["n"]), info("count", [], INT64)]
+    calls = [(drawn(9), np.array(count)) for count in (9, 0, 4)]
+    compared([rows_of_unknown_size([1])], inputs, "every", calls, **held)
+    with pytest.raises(bw.ImporterError, match="scan output row depends on data") as caught:
+        compared([rows_of_unknown_size(["k"])], inputs, "every", calls, **held)
     assert caught.value.code == "BW526"
 
 

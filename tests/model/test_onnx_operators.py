@@ -24,7 +24,7 @@ def program(
 ) -> Any:
     """The import of a model with one node."""
     inputs = [helper.make_tensor_value_info(n, kind, s) for n, s in shapes.items()]
-    outputs = [helper.make_tensor_value_info(n, FLOAT, None) for n in node.output]
+    outputs = [helper.make_tensor_value_info(n, FLOAT, None) for n in node.output if n]
     tensors = [numpy_helper.from_array(v, n) for n, v in (constants or {}).items()]
     graph = helper.make_graph([node], "graph", inputs, outputs, tensors)
     return bw.import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
@@ -50,6 +50,45 @@ def test_distinct_slices_in_order_and_as_they_appear() -> None:
     np.testing.assert_array_equal(counts, [2, 2, 1])
 
 
+def test_distinct_elements_of_a_matrix_are_counted_as_a_vector() -> None:
+    """The group of each element is a vector too (ONNX Runtime), not a matrix as in PyTorch."""
+    x = np.array([[3, 1, 3], [0, 2, 1]], "int32")
+    for ordered, wanted in ((1, [3, 1, 3, 0, 2, 1]), (0, [0, 1, 0, 2, 3, 1])):
+        node = helper.make_node("Unique", ["x"], ["y", "", "places"], sorted=ordered)
+        _, places = bw.interpret(program(node, {"x": ["n", 3]}, kind=INT32), x)
+        np.testing.assert_array_equal(places, wanted, strict=False)
+        assert places.shape == (6,)
+
+
+@pytest.mark.parametrize(
+    ("op", "wanted"),
+    [("Mean", [2, 0]), ("L2", [7, 3]), ("LogSum", [2, 0]), ("LogSumExp", [7, 3])],
+)
+def test_reductions_of_integers_are_cut_off(op: str, wanted: list[int]) -> None:
+    """As ONNX Runtime and the function bodies of ONNX have it."""
+    node = helper.make_node(f"Reduce{op}", ["x"], ["y"], axes=[1], keepdims=0)
+    x = np.array([[7, 0, 1, 3], [-1, 3, -1, 1]], "int32")
+    model = helper.make_model(
+        helper.make_graph(
+            [node],
+            "graph",
+            [helper.make_tensor_value_info("x", INT32, ["n", 4])],
+            [helper.make_tensor_value_info("y", INT32, None)],
+        ),
+        opset_imports=[helper.make_opsetid("", 13)],
+    )
+    np.testing.assert_array_equal(bw.compile(model)(x), [wanted])
+
+
+def test_constants_of_selu_are_those_of_single_precision() -> None:
+    node = helper.make_node("Selu", ["x"], ["y"])
+    x = np.array([0.5, -2.0])
+    gamma, alpha = float(np.float32(1.0507009873554805)), float(np.float32(1.6732632423543772))
+    found = bw.interpret(program(node, {"x": ["n"]}, kind=TensorProto.DOUBLE), x)
+    wanted = [gamma * 0.5, gamma * alpha * np.expm1(-2.0)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
 @pytest.mark.parametrize("count", [9, 10])
 def test_real_signals_return_from_half_of_their_spectrum(count: int) -> None:
     node = helper.make_node("DFT", ["x", "count", "axis"], ["y"], inverse=1, onesided=1)
@@ -59,6 +98,93 @@ def test_real_signals_return_from_half_of_their_spectrum(count: int) -> None:
     x = np.stack([spectrum.real, spectrum.imag], -1).astype("float32")
     made = program(node, {"x": ["n", count // 2 + 1, 2, 2]}, constants)
     np.testing.assert_allclose(bw.interpret(made, x)[..., 0], signal, rtol=1e-4, atol=1e-5)
+
+
+def test_transforms_of_any_length() -> None:
+    """Also of a length that the model computes when it runs."""
+    node = helper.make_node("DFT", ["x", "", "axis"], ["y"])
+    made = bw.compile(program(node, {"x": [2, "n", 1]}, {"axis": np.array(1)}))
+    back = helper.make_node("DFT", ["x", "", "axis"], ["y"], inverse=1, onesided=1)
+    returned = bw.compile(program(back, {"x": [2, "n", 2]}, {"axis": np.array(1)}))
+    for length in (7, 12):
+        x = drawn(2, length, 1)
+        wanted = np.fft.fft(x[..., 0])
+        [found] = made(x)
+        np.testing.assert_allclose(found[..., 0], wanted.real, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[..., 1], wanted.imag, rtol=1e-4, atol=1e-5)
+        half = np.fft.rfft(x[..., 0])
+        [signal] = returned(np.stack([half.real, half.imag], -1).astype("float32"))
+        whole = np.fft.irfft(half)
+        np.testing.assert_allclose(signal[..., 0], whole, rtol=1e-4, atol=1e-5)
+
+
+def test_ranges_and_parts_whose_sizes_are_computed_at_the_call() -> None:
+    """(begin, end, step) of a range, then the number of largest elements, and the parts of x."""
+    kinds = {"bounds": 7, "ends": FLOAT, "k": 7, "parts": 7, "x": FLOAT}
+    shapes = {"bounds": [3], "ends": [3], "k": [], "parts": [2], "x": ["n"]}
+    nodes = [
+        helper.make_node("Split", ["bounds"], ["b0", "b1", "b2"], num_outputs=3),
+        helper.make_node("Range", ["b0", "b1", "b2"], ["whole"]),
+        helper.make_node("Split", ["ends"], ["e0", "e1", "e2"], num_outputs=3),
+        helper.make_node("Range", ["e0", "e1", "e2"], ["fractions"]),
+        helper.make_node("TopK", ["x", "k"], ["largest", "places"]),
+        helper.make_node("Split", ["x", "parts"], ["first", "second"]),
+        helper.make_node("Pad", ["x", "parts"], ["padded"]),
+        helper.make_node("Neg", ["parts"], ["minus"]),
+        helper.make_node("Pad", ["x", "minus"], ["cut"]),
+    ]
+    outputs = ["whole", "fractions", "largest", "first", "second", "padded", "cut"]
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(n, kinds[n], shapes[n]) for n in kinds],
+        [helper.make_empty_tensor_value_info(n) for n in outputs],
+    )
+    exe = bw.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    x = np.arange(5, dtype="float32")
+    for bounds, ends, k, parts in (
+        ((0, 9, 2), (0, 1, 0.25), 2, (1, 4)),
+        ((5, 0, -2), (2, 3.1, 0.5), 5, (5, 0)),
+        ((5, 0, 1), (1, 0, 0.5), 1, (3, 2)),
+    ):
+        arguments = np.array(bounds), np.array(ends, "float32"), np.array([k]), np.array(parts)
+        found = exe(*arguments[:2], np.array(k), arguments[3], x)
+        wanted = [np.arange(*bounds), np.arange(*ends), x[::-1][:k], x[: parts[0]], x[parts[0] :]]
+        cut = x[parts[0] : 5 - parts[1]]
+        for got, want in zip(found, [*wanted, np.pad(x, parts), cut], strict=True):
+            np.testing.assert_array_equal(got, want)
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(np.array([0, 1, 1]), np.ones(3, "float32"), np.array(1), np.array([1, 3]), x)
+    assert caught.value.code == "BW708"
+
+
+def test_sizes_of_one_that_are_computed_at_the_call_are_repeated() -> None:
+    """x has n rows; the range has as many elements, or one that is added to every row."""
+    nodes = [
+        helper.make_node("Range", ["zero", "k", "one"], ["numbers"]),
+        helper.make_node("Unsqueeze", ["numbers", "axis"], ["column"]),
+        helper.make_node("Add", ["x", "column"], ["y"]),
+        helper.make_node("Less", ["column", "two"], ["few"]),
+        helper.make_node("Where", ["few", "column", "x"], ["z"]),
+    ]
+    constants = {"zero": np.array(0), "one": np.array(1), "two": np.array(2), "axis": np.array([1])}
+    tensors = [numpy_helper.from_array(v, n) for n, v in constants.items()]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.INT64, ["n", 3]),
+        helper.make_tensor_value_info("k", TensorProto.INT64, []),
+    ]
+    outputs = [helper.make_empty_tensor_value_info(n) for n in ("y", "z")]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, tensors)
+    exe = bw.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    for rows, count in ((4, 4), (4, 1), (1, 1), (0, 1)):
+        x = np.arange(rows * 3).reshape(rows, 3) - 5
+        column = np.arange(count)[:, None]
+        y, z = exe(x, np.array(count))
+        np.testing.assert_array_equal(y, x + column)
+        np.testing.assert_array_equal(z, np.where(column < 2, column, x))
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(np.zeros((4, 3), "int64"), np.array(2))
+    assert caught.value.code == "BW708"
 
 
 def test_frames_of_a_signal_of_any_length() -> None:

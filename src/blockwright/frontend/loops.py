@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from blockwright import ir
-from blockwright.graph import GraphBuilder, symbol_ranges
+from blockwright.graph import GraphBuilder
 from blockwright.graph.effects import has_effect
 from blockwright.passes.functions.outline import free_variables
 from blockwright.support import ImporterError
@@ -206,11 +206,9 @@ def _element(value: ir.GraphExpr) -> ir.TensorInfo:
 def _builder(outer: GraphBuilder, values: Sequence[ir.GraphExpr]) -> GraphBuilder:
     """A builder for a function that knows the sizes around it."""
     attrs = {k: v for k, v in outer.attrs.items() if k in ir.BOUND_ATTRS}
-    inner = GraphBuilder(attrs, outer.module, dataflow=False, checks_sizes=outer.checks_sizes)
+    inner = GraphBuilder(attrs, outer.module, dataflow=False, unequal=outer.unequal)
     infos = [p.info for p in outer.params] + [v.info for v in values]
-    symbols = list(dict.fromkeys(s for info in infos for s in ir.parameter_symbols(info)))
-    for symbol, bounds in symbol_ranges(attrs, symbols).items():
-        inner.analyzer.bind(symbol, bounds)
+    inner.know(list(dict.fromkeys(s for info in infos for s in ir.parameter_symbols(info))))
     return inner
 
 

@@ -10,7 +10,7 @@ func = b.finish("main", y)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from blockwright.arith import Analyzer
 from blockwright.graph.deduce import deduce_call
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.ops.row import UnequalSizes, dims_text
+from blockwright.ops.table import OPERATORS
 
 Operand = ir.GraphExpr | np.ndarray[Any, Any]
+Unequal = Literal["refused", "checked", "broadcast"]
 
 
 def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.Var, ir.Range]:
@@ -72,8 +74,12 @@ class GraphBuilder:
     """Builds one graph function.
 
     Bindings go into a dataflow block; with `dataflow=False`, which branches need, into a plain one.
-    With `checks_sizes=True`, which importers set, sizes of operands that must be equal and are not
-    known to be are compared when the function runs (BW708).
+    `unequal` says what becomes of sizes of operands that must be equal and are not known to be:
+
+        "refused"    they are an error (BW401)
+        "checked"    they are compared when the function runs (BW708)
+        "broadcast"  the same, but an operand of an elementwise operator whose size is computed when
+                     the function runs is repeated if that size is 1, as NumPy does
     """
 
     def __init__(
@@ -81,30 +87,36 @@ class GraphBuilder:
         attrs: dict[str, Any] | None = None,
         module: ir.IRModule | None = None,
         dataflow: bool = True,
-        checks_sizes: bool = False,
+        unequal: Unequal = "refused",
     ) -> None:
         self.attrs: dict[str, Any] = dict(attrs or {})
         self.module = module
         self.dataflow = dataflow
-        self.checks_sizes = checks_sizes
+        self.unequal: Unequal = unequal
         self.params: list[ir.GraphVar] = []
         self._bindings: list[ir.Binding] = []
         self._names: dict[str, int] = {}
+        self._given: set[ir.Var] = set()
         self.analyzer = Analyzer()
 
     def param(self, name: str, info: ir.Info) -> ir.GraphVar:
         """Add a function parameter and declare its dimension symbols."""
         variable = ir.GraphVar(self._fresh(name), False, info=info)
         self.params.append(variable)
-        for symbol, bounds in symbol_ranges(self.attrs, ir.parameter_symbols(info)).items():
-            self.analyzer.bind(symbol, bounds)
+        self.know(ir.parameter_symbols(info))
         return variable
+
+    def know(self, symbols: Sequence[ir.Var]) -> None:
+        """Declare symbols of parameters, with the ranges that the attributes give them."""
+        self._given.update(symbols)
+        for symbol, bounds in symbol_ranges(self.attrs, symbols).items():
+            self.analyzer.bind(symbol, bounds)
 
     def op(self, name: str, *args: Operand, bind: str | None = None, **attrs: Any) -> ir.GraphVar:
         """Call an operator of the table and bind its result."""
         operands = tuple(constant(a) if isinstance(a, np.ndarray) else a for a in args)
         call = ir.GraphCall(ir.OpRef(name), operands, attrs)
-        if self.checks_sizes:
+        if self.unequal != "refused":
             call = self._of_equal_sizes(call)
         return self.emit(call, bind or name.split(".")[-1])
 
@@ -126,7 +138,7 @@ class GraphBuilder:
         self, call: ir.GraphCall, a: ir.Expr, b: ir.Expr
     ) -> tuple[ir.GraphExpr, ...] | None:
         """The arguments with one of two sizes instead of the other; None if that is impossible."""
-        kept, other = sorted((a, b), key=_complexity)
+        kept, other = sorted((a, b), key=lambda s: (self._is_computed(s), _complexity(s)))
         if ir.const_int(other) is not None or self.analyzer.prove(ir.compare(ir.NE, a, b)):
             return None
         name = call.op.name if isinstance(call.op, ir.OpRef) else ""
@@ -148,8 +160,47 @@ class GraphBuilder:
                 return self.match_cast(arg, wanted, "cast", message, values)
             return arg
 
+        if self.unequal == "broadcast" and name in _BROADCASTING and self._is_computed(other):
+            return self._repeated(call, kept, other, message, values)
         args = tuple(map(cast, call.args))
         return None if all(x is y for x, y in zip(args, call.args, strict=True)) else args
+
+    def binds(self, size: ir.Expr) -> bool:
+        """Whether a cast of this function binds a symbol of the size, which is unknown outside."""
+        casts = (b for b in self._bindings if isinstance(b, ir.MatchCast))
+        cast = {s for b in casts for s in ir.symbolic_vars(b.pattern)}
+        return any(s in cast for s in ir.free_vars(size) if s not in self._given)
+
+    def _is_computed(self, size: ir.Expr) -> bool:
+        """Whether a size depends on elements: no parameter binds its symbol."""
+        return any(symbol not in self._given for symbol in ir.free_vars(size))
+
+    def _repeated(
+        self,
+        call: ir.GraphCall,
+        wanted: ir.Expr,
+        size: ir.Expr,
+        message: str,
+        values: Sequence[ir.Expr],
+    ) -> tuple[ir.GraphExpr, ...]:
+        """The arguments, whose axes of one element are repeated where `size` is 1.
+
+        An axis is read at min(i, size - 1) for each i below the wanted size.
+        """
+        one = ir.const(1, size.dtype)
+        fits = ir.logical_or(ir.compare(ir.EQ, size, wanted), ir.compare(ir.EQ, size, one))
+        self.require(fits, message, values)
+        last = self.op("arange", begin=ir.sub(size, one), end=size, step=1, dtype="int64")
+        every = self.op("arange", begin=0, end=wanted, step=1, dtype="int64")
+        index = self.op("minimum", every, last)
+        args: list[ir.GraphExpr] = []
+        for arg in call.args:
+            shape = arg.info.shape if isinstance(arg.info, ir.TensorInfo) else None
+            for axis, dim in enumerate(shape or ()):
+                if ir.structural_equal(dim, size):
+                    arg = self.op("take", arg, index, axis=axis)
+            args.append(arg)
+        return tuple(args)
 
     def require(self, condition: ir.Expr, message: str, values: Sequence[ir.Expr] = ()) -> None:
         """Reject calls with sizes for which a condition does not hold.
@@ -204,16 +255,20 @@ class GraphBuilder:
 
     def branch(self) -> GraphBuilder:
         """A builder for a branch of this function, whose names and facts it shares."""
-        inner = GraphBuilder(
-            self.attrs, self.module, dataflow=False, checks_sizes=self.checks_sizes
-        )
-        inner._names, inner.analyzer = self._names, self.analyzer
+        inner = GraphBuilder(self.attrs, self.module, dataflow=False, unequal=self.unequal)
+        inner._names, inner.analyzer, inner._given = self._names, self.analyzer, self._given
         return inner
 
     def _fresh(self, name: str) -> str:
         count = self._names.get(name, -1) + 1
         self._names[name] = count
         return name if count == 0 else f"{name}{count}"
+
+
+_BROADCASTING = {
+    *(row.name for row in OPERATORS.values() if row.layout == "elementwise"),
+    "where",
+}
 
 
 def _complexity(size: ir.Expr) -> int:

@@ -18,10 +18,11 @@ from blockwright.frontend.onnx.call import (
     Value,
     axis_of,
     dims_of,
+    dtype_of,
     rank_of,
 )
 from blockwright.frontend.onnx.run_time_sizes import computed, loaded
-from blockwright.frontend.onnx.sizes import array_of
+from blockwright.frontend.onnx.sizes import I64, array_of, expr, packed
 from blockwright.support import ImporterError
 
 TABLE = Converters()
@@ -60,7 +61,7 @@ def _loop(call: Call) -> Value:
         if written is not None:
             return written
     rows = len(call.attr("body").output) - 1 - len(call.operands[2:])
-    return _over_numbers(call) if rows else _repeated(call)
+    return _over_numbers(call) if rows else _repeated(call)[2:]
 
 
 def _written_out(call: Call, count: int, condition: bool) -> list[Value] | None:
@@ -87,11 +88,12 @@ def _written_out(call: Call, count: int, condition: bool) -> list[Value] | None:
     return [*carried, *(_stacked(call, parts, 0) for parts in scans)]
 
 
-def _repeated(call: Call) -> list[Value]:
-    """A loop without scan outputs, which carries its number of iterations and its condition."""
+def _repeated(call: Call) -> list[Any]:
+    """A loop without scan outputs: its number of iterations, its condition, what it carries."""
     imp, body, depends = call.imp, call.attr("body"), _depends(call)
     most = call.reshape(call.tensor(0), ()) if call.has(0) else None
     start = call.reshape(call.tensor(1), ()) if call.has(1) else imp.tensor(np.asarray(True))
+    count = len(call.operands[2:])
 
     def holds(state: list[Any]) -> ir.GraphExpr:
         if most is None:
@@ -101,40 +103,88 @@ def _repeated(call: Call) -> list[Value]:
     def step(state: list[Any]) -> list[Any]:
         again, *new = (imp.tensor(v) for v in imp.subgraph(body, state, depends))
         number = call.apply("add", state[0], imp.tensor(np.asarray(1, np.int64)))
-        return [number, call.reshape(again, ()), *new]
+        return [number, call.reshape(again, ()), *new[:count]]
 
     if imp.builder.dataflow:
         raise NeedsBranches
     state = [imp.tensor(np.asarray(0, np.int64)), start, *map(imp.tensor, call.operands[2:])]
-    return imp.loops.repeat(imp.builder, imp.inside, holds, step, state)[2:]
+    return imp.loops.repeat(imp.builder, imp.inside, holds, step, state)
+
+
+class _NotKnown(Exception):
+    """The condition of a body is known only when the model runs."""
 
 
 def _over_numbers(call: Call) -> list[Value]:
-    """A loop with scan outputs: every iteration runs, so that their number is the size of these."""
-    imp, body, depends = call.imp, call.attr("body"), _depends(call)
+    """A loop with scan outputs, whose sizes are the number of iterations.
+
+    If the body has a condition that depends on data, a loop without scan outputs counts the
+    iterations first.
+    """
     start = array_of(call.value(1)) if call.has(1) else np.asarray(True)
+    try:
+        if not call.has(0):
+            raise _NotKnown
+        end = _number(call)
+        if start is None:
+            end = _none_unless(call, call.tensor(1), end)
+        return _scanned(call, end, checks=True)
+    except _NotKnown:
+        return _scanned(call, _loaded_number(call, _repeated(call)[0]), checks=False)
 
-    def refused(what: str) -> ImporterError:
-        return call.error(
-            f"{what} is known only when the model runs, and decides the sizes of scan outputs",
-            "make the condition constant, and pass the number of iterations",
-            "BW526",
-        )
 
-    if start is None or not start.reshape(()) or not call.has(0):
-        raise refused("the number of iterations")
+def _scanned(call: Call, end: Any, checks: bool) -> list[Value]:
+    """The body for each number below `end`.
+
+    Raises: _NotKnown if it `checks` the condition, and this is not known to hold on.
+    """
+    imp, body, depends = call.imp, call.attr("body"), _depends(call)
 
     def step(state: list[Any], elements: list[Any]) -> tuple[list[Any], list[Any]]:
         again, *values = imp.subgraph(body, [elements[0], np.asarray(True), *state], depends)
         known = array_of(again)
-        if known is None or not known.reshape(()):
-            raise refused("the condition of the body")
-        return values[: len(state)], values[len(state) :]
+        if checks and (known is None or not known.reshape(())):
+            raise _NotKnown
+        outputs = body.output[1 + len(state) :]
+        rows = [
+            _as_declared(call, v, o) for v, o in zip(values[len(state) :], outputs, strict=True)
+        ]
+        return values[: len(state)], rows
 
-    end = _number(call)
     numbers = call.apply("arange", begin=0, end=end, step=1, dtype="int64")
     carried = list(call.operands[2:])
     return imp.loops.over(imp.builder, imp.inside, step, carried, [numbers], tensor=imp.tensor)
+
+
+def _as_declared(call: Call, value: Value, output: Any) -> ir.GraphExpr:
+    """A scan output whose sizes depend on data, cast to those that the model declares.
+
+    Raises: ImporterError BW526 if it declares none.
+    """
+    builder, tensor = call.imp.builder, call.imp.tensor(value)
+    dims, declared = list(dims_of(tensor)), output.type.tensor_type.shape.dim
+    for axis, dim in enumerate(dims):
+        if not builder.binds(dim):
+            continue
+        size = declared[axis].dim_value if axis < len(declared) else 0
+        if not size:
+            raise call.error(
+                f"dimension {axis} of the scan output {output.name} depends on data",
+                "declare its size in the body",
+                "BW526",
+            )
+        dims[axis] = ir.const(size, I64)
+    if all(a is b for a, b in zip(dims, dims_of(tensor), strict=True)):
+        return tensor
+    message = f"BW708: the scan output {output.name} has not the declared sizes"
+    return builder.match_cast(tensor, ir.TensorInfo(tuple(dims), dtype_of(tensor)), "row", message)
+
+
+def _none_unless(call: Call, condition: ir.GraphExpr, count: Any) -> Any:
+    """The number of iterations if the condition holds at the start, else 0."""
+    whole = call.imp.tensor(packed(np.array([expr(count)], dtype=object), I64))
+    zero = call.scalar(0, I64)
+    return loaded(call, call.apply("where", call.reshape(condition, (1,)), whole, zero))[0]
 
 
 def _number(call: Call) -> Any:
@@ -142,7 +192,11 @@ def _number(call: Call) -> Any:
     sizes = computed(call, 0) if rank_of(call.tensor(0)) else None
     if sizes is None and not isinstance(call.value(0), ir.GraphExpr):
         return call.sizes(0, "the number of iterations")[0]
-    most = call.cast(call.reshape(call.tensor(0), (1,)), "int64")
+    return _loaded_number(call, call.tensor(0))
+
+
+def _loaded_number(call: Call, number: ir.GraphExpr) -> ir.Var:
+    most = call.cast(call.reshape(number, (1,)), "int64")
     return loaded(call, call.apply("maximum", most, scalar=0, scalar_side="right"))[0]
 
 

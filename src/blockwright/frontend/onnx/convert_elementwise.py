@@ -195,9 +195,13 @@ def _saturated(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
 
 @TABLE.op("Selu")
 def _selu(call: Call) -> Value:
-    """gamma · x where x is positive, else gamma · alpha · (exp(x) - 1)."""
+    """gamma · x where x is positive, else gamma · alpha · (exp(x) - 1).
+
+    Both constants are attributes of type float32, also for operands of float64.
+    """
     x, alpha, gamma = call.tensor(0), call.attr("alpha"), call.attr("gamma")
-    if np.isclose(alpha, 1.6732632) and np.isclose(gamma, 1.050701):
+    usual = np.isclose(alpha, 1.6732632) and np.isclose(gamma, 1.050701)
+    if usual and dtype_of(x).name != "float64":
         return call.apply("selu", x)
     return call.apply(
         "multiply", call.apply("elu", x, alpha=alpha), call.scalar(gamma, dtype_of(x))

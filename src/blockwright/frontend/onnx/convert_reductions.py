@@ -31,23 +31,36 @@ def reduced_axes(call: Call, x: ir.GraphExpr) -> tuple[int, ...] | None:
     return tuple(sorted(axis_of(axis, rank_of(x)) for axis in axes))
 
 
-def _reduction(
-    row: str,
-    before: Callable[[Call, ir.GraphExpr], ir.GraphExpr] | None = None,
-    after: Callable[[Call, ir.GraphExpr], ir.GraphExpr] | None = None,
-) -> Callable[[Call], Value]:
-    """A converter for a reduction with functions of each element before and of the result after."""
+Change = Callable[[Call, ir.GraphExpr], ir.GraphExpr]
+
+
+def _reduced(
+    call: Call, x: ir.GraphExpr, row: str, before: Change | None = None, after: Change | None = None
+) -> ir.GraphExpr:
+    """`x` after `before`, reduced over the node's axes, after `after`: in the type of `x`."""
+    axes = reduced_axes(call, x)
+    value = before(call, x) if before else x
+    if axes:
+        keeps = bool(call.attr("keepdims"))
+        value = call.apply(row, value, axes=axes, keepdims=keeps)
+        value = call.cast(value, dtype_of(x))
+    value = after(call, value) if after else value
+    return value if value is not x else call.reshape(x, dims_of(x))
+
+
+def _reduction(row: str, before: Change | None = None) -> Callable[[Call], Value]:
+    """A converter for a reduction with a function of each element before."""
+    return lambda call: _reduced(call, call.tensor(0), row, before)
+
+
+def _in_floats(reduce: Change) -> Callable[[Call], Value]:
+    """A converter that reduces integers in float64; the result is cut off to their type."""
 
     def convert(call: Call) -> Value:
         x = call.tensor(0)
-        axes = reduced_axes(call, x)
-        value = before(call, x) if before else x
-        if axes:
-            keeps = bool(call.attr("keepdims"))
-            value = call.apply(row, value, axes=axes, keepdims=keeps)
-            value = call.cast(value, dtype_of(x))
-        value = after(call, value) if after else value
-        return value if value is not x else call.reshape(x, dims_of(x))
+        if dtype_of(x).is_float:
+            return reduce(call, x)
+        return call.cast(reduce(call, call.cast(x, "float64")), dtype_of(x))
 
     return convert
 
@@ -71,35 +84,32 @@ TABLE.op("ReduceSumSquare")(_reduction("sum", _square))
 
 
 @TABLE.op("ReduceMean")
-def _mean(call: Call) -> Value:
-    x = call.tensor(0)
-    if dtype_of(x).is_float:
-        return _reduction("mean")(call)
-    raise call.error("the mean of integers is not supported", "cast to a float type before")
+@_in_floats
+def _mean(call: Call, x: ir.GraphExpr) -> ir.GraphExpr:
+    return _reduced(call, x, "mean")
 
 
 @TABLE.op("ReduceL2")
-def _l2(call: Call) -> Value:
-    x = call.tensor(0)
-    if not dtype_of(x).is_float:
-        raise call.error("the norm of integers is not supported", "cast to a float type before")
-    return _reduction("sum", _square, lambda c, v: c.apply("sqrt", v))(call)
+@_in_floats
+def _l2(call: Call, x: ir.GraphExpr) -> ir.GraphExpr:
+    return _reduced(call, x, "sum", _square, lambda c, v: c.apply("sqrt", v))
 
 
 @TABLE.op("ReduceLogSum")
-def _log_sum(call: Call) -> Value:
-    return _reduction("sum", None, _log)(call)
+@_in_floats
+def _log_sum(call: Call, x: ir.GraphExpr) -> ir.GraphExpr:
+    return _reduced(call, x, "sum", None, _log)
 
 
 @TABLE.op("ReduceLogSumExp")
-def _log_sum_exp(call: Call) -> Value:
+@_in_floats
+def _log_sum_exp(call: Call, x: ir.GraphExpr) -> ir.GraphExpr:
     """log Σ exp(x), with the largest element subtracted before; it is added again."""
-    x = call.tensor(0)
     axes = reduced_axes(call, x)
     if not axes:
         return call.reshape(x, dims_of(x))
     if any(ir.is_const_int(dims_of(x)[axis], 0) for axis in axes):
-        return _reduction("sum", lambda c, v: c.apply("exp", v), _log)(call)
+        return _reduced(call, x, "sum", lambda c, v: c.apply("exp", v), _log)
     keeps = bool(call.attr("keepdims"))
     high = call.apply("max", x, axes=axes, keepdims=True)
     finite = call.apply("isfinite", high)

@@ -1,13 +1,16 @@
 """Resize and Upsample: every axis by itself, as a weighted sum of a few elements.
 
-Positions and weights are computed at import in float64, for axes of known size. Up to four elements
-are gathered and added; with antialiasing more are involved, and the axis is multiplied by a matrix.
+Positions and weights are computed in float64: at import for axes of known size, else by the
+program, with the same formulas (`run_time_arrays`). Up to four elements are gathered and added;
+with antialiasing more are involved, and an axis of known size is multiplied by a matrix.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -22,28 +25,48 @@ from blockwright.frontend.onnx.call import (
     dtype_of,
     rank_of,
 )
+from blockwright.frontend.onnx.run_time_arrays import RunTimeArray
+from blockwright.frontend.onnx.run_time_sizes import loaded, sizes_of
+from blockwright.frontend.onnx.sizes import I64
 
 TABLE = Converters()
 Array = np.ndarray[Any, Any]
+Numbers = Any
+"""A NumPy array or number, or a `RunTimeArray`."""
+_where: Any = np.where
 _FEW = 4
+_LARGEST = 64
+"""Largest denominator of a scale that makes sizes expressions."""
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One axis: its size before and after, the scale, and the region of `tf_crop_and_resize`."""
+    """One axis: its size before and after, the scale, and the region of `tf_crop_and_resize`.
 
-    size: int
-    result: int
-    scale: float
-    start: float = 0.0
-    end: float = 1.0
+    Sizes are ints or expressions, and the scale is a number or computed by the program.
+    """
+
+    size: Any
+    result: Any
+    scale: Numbers
+    start: Numbers = 0.0
+    end: Numbers = 1.0
+
+    @property
+    def is_known(self) -> bool:
+        numbers = (self.scale, self.start, self.end)
+        computed = any(isinstance(v, RunTimeArray) for v in numbers)
+        return isinstance(self.size, int) and isinstance(self.result, int) and not computed
 
 
 class Taps(msgspec.Struct, frozen=True, eq=False):
-    """For each element of the result: positions and weights, and whether it is outside."""
+    """The elements that are added: for each a vector of positions and one of weights.
 
-    positions: Array
-    weights: Array
-    outside: Array
+    Attributes: `outside` says which elements of the result lie outside of the operand.
+    """
+
+    positions: list[Numbers]
+    weights: list[Numbers]
+    outside: Numbers
 
 
 @TABLE.op("Resize", since=11)
@@ -67,47 +90,82 @@ def _resize(call: Call) -> Value:
 @TABLE.op("Upsample")
 def _upsample(call: Call) -> Value:
     x = call.tensor(0)
-    scales = call.attr("scales") if "scales" in call.attrs else call.known(1, "scales")
-    sizes: dict[int, Axis] = {}
-    for axis, scale in enumerate(scales):
-        size = _known(call, x, axis)
-        sizes[axis] = Axis(size, math.floor(size * float(scale)), float(scale))
-    return _resized(call, x, sizes, "asymmetric", "floor")
+    scales = call.attr("scales") if "scales" in call.attrs else _scales(call, 1)
+    return _resized(call, x, _by_scales(call, x, range(rank_of(x)), scales), "asymmetric", "floor")
 
 
-def _known(call: Call, x: ir.GraphExpr, axis: int) -> int:
-    size = ir.const_int(dims_of(x)[axis])
-    if size is None:
-        raise call.error(f"dimension {axis} has no known size", "declare it as a number")
-    return size
+def _size(x: ir.GraphExpr, axis: int) -> Any:
+    """The size of an axis: a number where it is known."""
+    dim = dims_of(x)[axis]
+    number = ir.const_int(dim)
+    return dim if number is None else number
+
+
+def _scales(call: Call, position: int) -> Sequence[Numbers]:
+    """The scales of all axes, which the program may compute."""
+    value = call.value(position)
+    if not isinstance(value, ir.GraphExpr) or isinstance(value, ir.Constant):
+        return call.known(position, "scales").reshape(-1).tolist()
+    count = ir.const_int(dims_of(value)[0]) if rank_of(value) == 1 else None
+    if count is None:
+        raise call.unknown(position, "the number of scales")
+    wide = call.cast(value, "float64")
+    return [
+        RunTimeArray(call, call.apply("slice", wide, axis=0, begin=k, end=k + 1, step=1))
+        for k in range(count)
+    ]
 
 
 def _sizes(call: Call, x: ir.GraphExpr, axes: list[int]) -> dict[int, Axis]:
     """The axes to resize, from scales or from sizes."""
-    found: dict[int, Axis] = {}
-    if call.has(3):
-        wanted = call.sizes(3, "sizes")
-        policy = call.attr("keep_aspect_ratio_policy", "stretch")
-        pairs = [(a, s) for a, s in zip(axes, wanted, strict=True) if not _unchanged(x, a, s)]
-        known = [(a, _known(call, x, a), int(s)) for a, s in pairs]
-        if policy == "stretch":
-            return {a: Axis(size, s, s / size) for a, size, s in known}
-        every = [(a, _known(call, x, a), int(s)) for a, s in zip(axes, wanted, strict=True)]
-        choose = min if policy == "not_larger" else max
-        scale = choose(s / size for _, size, s in every)
-        return {a: Axis(size, math.floor(size * scale + 0.5), scale) for a, size, _ in every}
-    for axis, scale in zip(axes, call.known(2, "scales").reshape(-1).tolist(), strict=True):
-        if scale != 1:
-            size = _known(call, x, axis)
-            found[axis] = Axis(size, math.floor(size * scale), scale)
-    return found
+    if not call.has(3):
+        return _by_scales(call, x, axes, _scales(call, 2))
+    wanted = sizes_of(call, 3, "sizes")
+    policy = call.attr("keep_aspect_ratio_policy", "stretch")
+    every = [(a, _size(x, a), s) for a, s in zip(axes, wanted, strict=True)]
+    quotients = [_number(call, s) / _number(call, size) for _, size, s in every]
+    if policy == "stretch":
+        pairs = zip(every, quotients, strict=True)
+        return {a: Axis(size, s, q) for (a, size, s), q in pairs if not _unchanged(size, s)}
+    choose: Any = np.minimum if policy == "not_larger" else np.maximum
+    scale = quotients[0]
+    for quotient in quotients[1:]:
+        scale = choose(scale, quotient)
+    scale = scale if isinstance(scale, RunTimeArray) else float(scale)
+    return {a: Axis(size, _scaled(call, size, scale, 0.5), scale) for a, size, _ in every}
 
 
-def _unchanged(x: ir.GraphExpr, axis: int, size: Any) -> bool:
-    dim = dims_of(x)[axis]
-    if isinstance(size, ir.Expr):
-        return ir.structural_equal(dim, size)
-    return ir.is_const_int(dim, size)
+def _by_scales(
+    call: Call, x: ir.GraphExpr, axes: Sequence[int], scales: Sequence[Numbers]
+) -> dict[int, Axis]:
+    return {
+        axis: Axis(_size(x, axis), _scaled(call, _size(x, axis), scale), scale)
+        for axis, scale in zip(axes, scales, strict=True)
+        if isinstance(scale, RunTimeArray) or scale != 1
+    }
+
+
+def _number(call: Call, size: Any) -> Numbers:
+    return RunTimeArray.of_size(call, size) if isinstance(size, ir.Expr) else float(size)
+
+
+def _scaled(call: Call, size: Any, scale: Numbers, more: float = 0.0) -> Any:
+    """⌊size · scale + more⌋: a number, an expression, or a symbol that the program computes."""
+    if isinstance(size, int) and not isinstance(scale, RunTimeArray):
+        return math.floor(size * scale + more)
+    if not isinstance(scale, RunTimeArray) and not more:
+        ratio = Fraction(float(scale))
+        if ratio.denominator <= _LARGEST:
+            part = ir.mul(size, ir.const(ratio.numerator, I64))
+            return ir.floordiv(part, ir.const(ratio.denominator, I64))
+    count = np.floor(_number(call, size) * scale + more)
+    return loaded(call, cast("RunTimeArray", count).as_integers())[0]
+
+
+def _unchanged(size: Any, wanted: Any) -> bool:
+    if isinstance(wanted, ir.Expr) and isinstance(size, ir.Expr):
+        return ir.structural_equal(size, wanted)
+    return isinstance(wanted, int) and isinstance(size, int) and size == wanted
 
 
 def _resized(
@@ -115,19 +173,18 @@ def _resized(
 ) -> ir.GraphExpr:
     """The operand with some axes resized."""
     dtype = dtype_of(x)
-    kind = call.attr("mode")
-    linear = kind != "nearest"
+    linear = call.attr("mode") != "nearest"
     value = call.cast(x, "float32") if linear and dtype.is_int else x
-    outside: dict[int, Array] = {}
+    outside: dict[int, Numbers] = {}
     for axis, size in sizes.items():
-        taps = _taps(call, size, mode, nearest)
+        with np.errstate(all="ignore"):
+            taps = _taps(call, size, mode, nearest)
         value = _along(call, value, axis, taps, linear)
-        if mode == "tf_crop_and_resize" and taps.outside.any():
+        if mode == "tf_crop_and_resize":
             outside[axis] = taps.outside
     for axis, mask in outside.items():
-        shape = [len(mask) if k == axis else 1 for k in range(rank_of(x))]
         extrapolated = call.scalar(call.attr("extrapolation_value"), dtype_of(value))
-        where = call.imp.tensor(mask.reshape(shape))
+        where = _spread(call, _tensor(call, mask), axis, rank_of(x))
         value = call.apply("where", where, extrapolated, value)
     if value is x:
         return call.reshape(x, dims_of(x))
@@ -139,89 +196,124 @@ def _resized(
 
 def _along(call: Call, x: ir.GraphExpr, axis: int, taps: Taps, linear: bool) -> ir.GraphExpr:
     """The weighted sum of elements along an axis."""
-    count = taps.positions.shape[1]
     if not linear:
-        return call.apply("take", x, call.imp.tensor(taps.positions[:, 0].copy()), axis=axis)
-    kind = dtype_of(x).numpy()
-    if count > _FEW:
-        size = ir.const_int(dims_of(x)[axis])
-        assert size is not None
-        matrix = np.zeros((len(taps.positions), size))
-        for row, (where, weight) in enumerate(zip(taps.positions, taps.weights, strict=True)):
-            np.add.at(matrix[row], where, weight)
-        order = (*(k for k in range(rank_of(x)) if k != axis), axis)
-        moved = call.apply("permute_dims", x, axes=order)
-        product = call.apply("matmul", moved, call.imp.tensor(matrix.T.astype(kind)))
-        return call.apply("permute_dims", product, axes=tuple(map(order.index, range(len(order)))))
+        return call.apply("take", x, _places(call, taps.positions[0]), axis=axis)
+    kind = dtype_of(x)
+    if len(taps.positions) > _FEW and isinstance(taps.positions[0], np.ndarray):
+        return _times_matrix(call, x, axis, taps)
     total: ir.GraphExpr | None = None
-    shape = [len(taps.positions) if k == axis else 1 for k in range(rank_of(x))]
-    for k in range(count):
-        part = call.apply("take", x, call.imp.tensor(taps.positions[:, k].copy()), axis=axis)
-        weight = call.imp.tensor(taps.weights[:, k].reshape(shape).astype(kind))
-        part = call.apply("multiply", part, weight)
+    for where, weight in zip(taps.positions, taps.weights, strict=True):
+        part = call.apply("take", x, _places(call, where), axis=axis)
+        factor = call.cast(_spread(call, _tensor(call, weight), axis, rank_of(x)), kind)
+        part = call.apply("multiply", part, factor)
         total = part if total is None else call.apply("add", total, part)
     assert total is not None
     return total
 
 
-def _coordinates(axis: Axis, mode: str) -> Array:
+def _times_matrix(call: Call, x: ir.GraphExpr, axis: int, taps: Taps) -> ir.GraphExpr:
+    size = ir.const_int(dims_of(x)[axis])
+    assert size is not None
+    rows = np.arange(len(taps.positions[0]))
+    matrix = np.zeros((len(rows), size))
+    for where, weight in zip(taps.positions, taps.weights, strict=True):
+        np.add.at(matrix, (rows, where.astype(np.int64)), weight)
+    order = (*(k for k in range(rank_of(x)) if k != axis), axis)
+    moved = call.apply("permute_dims", x, axes=order)
+    product = call.apply("matmul", moved, call.imp.tensor(matrix.T.astype(dtype_of(x).numpy())))
+    return call.apply("permute_dims", product, axes=tuple(map(order.index, range(len(order)))))
+
+
+def _tensor(call: Call, numbers: Numbers) -> ir.GraphExpr:
+    return numbers.value if isinstance(numbers, RunTimeArray) else call.imp.tensor(numbers)
+
+
+def _places(call: Call, positions: Numbers) -> ir.GraphExpr:
+    if isinstance(positions, RunTimeArray):
+        return positions.as_integers()
+    return call.imp.tensor(positions.astype(np.int64))
+
+
+def _spread(call: Call, vector: ir.GraphExpr, axis: int, rank: int) -> ir.GraphExpr:
+    """A vector along one axis of tensors with `rank` axes."""
+    (size,) = dims_of(vector)
+    return call.reshape(vector, [size if k == axis else 1 for k in range(rank)])
+
+
+def _coordinates(index: Numbers, size: Numbers, result: Numbers, axis: Axis, mode: str) -> Numbers:
     """The position in the operand of each element of the result."""
-    index = np.arange(axis.result, dtype=np.float64)
+    scale = axis.scale
     if mode == "half_pixel":
-        return (index + 0.5) / axis.scale - 0.5
+        return (index + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
-        adjustment = axis.result / (axis.scale * axis.size)
-        center = axis.size / 2
-        return center * (1 - adjustment) + (index + 0.5) / axis.scale - 0.5
+        adjustment = result / (scale * size)
+        return size / 2 * (1 - adjustment) + (index + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (index + 0.5) / axis.scale - 0.5 if axis.result > 1 else np.zeros(axis.result)
+        return _where(result > 1, (index + 0.5) / scale - 0.5, index * 0.0)
     if mode == "align_corners":
-        last = axis.scale * axis.size - 1  # the scaled size is not rounded
-        return index * (axis.size - 1) / last if last > 0 else np.zeros(axis.result)
+        last = scale * size - 1  # the scaled size is not rounded
+        return _where(last > 0, index * (size - 1) / last, index * 0.0)
     if mode == "asymmetric":
-        return index / axis.scale
-    span = axis.end - axis.start
-    if axis.result > 1:
-        step = span * (axis.size - 1) / (axis.result - 1)
-        return axis.start * (axis.size - 1) + index * step
-    return np.full(axis.result, 0.5 * (axis.start + axis.end) * (axis.size - 1))
+        return index / scale
+    step = (axis.end - axis.start) * (size - 1) / np.maximum(result - 1, 1)
+    middle = index * 0.0 + 0.5 * (axis.start + axis.end) * (size - 1)
+    return _where(result > 1, axis.start * (size - 1) + index * step, middle)
 
 
 def _taps(call: Call, axis: Axis, mode: str, nearest: str | None) -> Taps:
-    at = _coordinates(axis, mode)
-    outside = (at < 0) | (at > axis.size - 1)
+    size: Numbers
+    result: Numbers
+    if axis.is_known:
+        size, result = np.float64(axis.size), np.float64(axis.result)
+        index: Numbers = np.arange(axis.result, dtype=np.float64)
+    else:
+        size, result = (RunTimeArray.of_size(call, n) for n in (axis.size, axis.result))
+        numbers = call.apply("arange", begin=0, end=axis.result, step=1, dtype="float64")
+        index = RunTimeArray(call, numbers)
+    at = _coordinates(index, size, result, axis, mode)
+    outside = (at < 0) | (at > size - 1)
+
+    def inside(place: Numbers) -> Numbers:
+        return np.minimum(np.maximum(place, 0), size - 1)
+
     if call.attr("mode") == "nearest":
-        rounded = _rounded(at, nearest or call.attr("nearest_mode"))
-        where = np.clip(rounded, 0, axis.size - 1).astype(np.int64)[:, None]
-        return Taps(where, np.ones(where.shape), outside)
+        return Taps([inside(_rounded(at, nearest or call.attr("nearest_mode")))], [], outside)
     cubic = call.attr("mode") == "cubic"
-    shrinks = bool(call.attr("antialias", 0)) and axis.scale < 1
+    shrinks = bool(call.attr("antialias", 0))
+    if shrinks and isinstance(axis.scale, RunTimeArray):
+        raise call.unknown(3 if call.has(3) else 2, "the scale of a resize with antialiasing")
+    shrinks = shrinks and axis.scale < 1
     stretch = axis.scale if shrinks else 1.0
     reach = (2 if cubic else 1) / stretch
-    first = np.floor(at).astype(np.int64)
     low, high = math.floor(-reach) + 1, math.ceil(reach)
-    offsets = np.arange(low, high + 1) if shrinks else np.arange(*((-1, 3) if cubic else (0, 2)))
-    where = first[:, None] + offsets
-    distance = np.abs(at[:, None] - where) * stretch
+    offsets = range(low, high + 1) if shrinks else range(*((-1, 3) if cubic else (0, 2)))
     a = call.attr("cubic_coeff_a", -0.75)
-    weights = _cubic(distance, a) if cubic else np.maximum(1 - distance, 0)
-    if call.attr("exclude_outside", 0):
-        weights = np.where((where < 0) | (where >= axis.size), 0, weights)
+    first = np.floor(at)
+    positions = [first + offset for offset in offsets]
+    weights: list[Numbers] = []
+    for where in positions:
+        distance = np.absolute(at - where) * stretch
+        weight = _cubic(distance, a) if cubic else np.maximum(1 - distance, 0)
+        if call.attr("exclude_outside", 0):
+            weight = _where((where < 0) | (where >= size), 0.0, weight)
+        weights.append(weight)
     if shrinks or call.attr("exclude_outside", 0):
-        weights = weights / weights.sum(1, keepdims=True)
-    return Taps(np.clip(where, 0, axis.size - 1), weights, outside)
+        total = weights[0]
+        for weight in weights[1:]:
+            total = total + weight
+        weights = [weight / total for weight in weights]
+    return Taps([inside(place) for place in positions], weights, outside)
 
 
-def _rounded(at: Array, mode: str) -> Array:
-    if mode == "floor":
-        return np.floor(at)
-    if mode == "ceil":
-        return np.ceil(at)
-    return np.ceil(at - 0.5) if mode == "round_prefer_floor" else np.floor(at + 0.5)
+def _rounded(at: Numbers, mode: str) -> Numbers:
+    up = mode in ("ceil", "round_prefer_floor")
+    half = {"round_prefer_floor": -0.5, "round_prefer_ceil": 0.5}.get(mode, 0.0)
+    rounded: Numbers = np.ceil(at + half) if up else np.floor(at + half)
+    return rounded
 
 
-def _cubic(t: Array, a: float) -> Array:
+def _cubic(t: Numbers, a: float) -> Numbers:
     """The cubic convolution kernel."""
-    near = (a + 2) * t**3 - (a + 3) * t**2 + 1
-    far = a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a
-    return np.where(t <= 1, near, np.where(t < 2, far, 0))
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return _where(t <= 1, near, _where(t < 2, far, 0.0))

@@ -18,6 +18,7 @@ from blockwright.frontend.onnx.call import (
     rank_of,
 )
 from blockwright.frontend.onnx.convert_shapes import product
+from blockwright.frontend.onnx.run_time_sizes import sizes_of
 from blockwright.frontend.onnx.sizes import I64, expr
 from blockwright.graph import shape_value
 
@@ -100,7 +101,7 @@ def _scatter_nd(call: Call) -> Value:
 @TABLE.op("OneHot")
 def _one_hot(call: Call) -> Value:
     """values[1] where the index along a new axis is that of the operand, else values[0]."""
-    indices, depth = call.tensor(0), call.sizes(1, "the depth")[0]
+    indices, depth = call.tensor(0), sizes_of(call, 1, "the depth")[0]
     values = call.tensor(2)
     rank = rank_of(indices) + 1
     axis = axis_of(call.attr("axis"), rank)
@@ -119,7 +120,7 @@ def _one_hot(call: Call) -> Value:
 
 @TABLE.op("TopK")
 def _top_k(call: Call) -> Value:
-    x, k = call.tensor(0), call.sizes(1, "k")[0]
+    x, k = call.tensor(0), sizes_of(call, 1, "k")[0]
     both = call.imp.builder.emit(
         ir.GraphCall(
             ir.OpRef("topk"),
@@ -231,6 +232,8 @@ def _unique(call: Call) -> Value:
         part = next(rest) if used else None
         if part is not None and k != 1:
             part = _sized(call, part, [count])
+        elif part is not None and axis is None:
+            part = call.reshape(part, [-1])
         results.append(None if part is None else call.cast(part, I64))
     return results if ordered else _in_order_of_appearance(call, results, axis or 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -22,10 +23,12 @@ from blockwright.frontend.onnx.run_time_sizes import (
     count_of,
     expanded_shape,
     loaded,
+    range_count,
     reshape_target,
+    sizes_of,
     slice_bounds,
 )
-from blockwright.frontend.onnx.sizes import I64, expr
+from blockwright.frontend.onnx.sizes import I64, Sizes, expr
 from blockwright.graph import shape_value
 
 TABLE = Converters()
@@ -225,7 +228,9 @@ def _split(call: Call) -> Value:
     size = dims_of(x)[axis]
     count = len(call.outputs)
     if "split" in call.attrs or call.has(1):
-        parts = list(call.attr("split")) if "split" in call.attrs else list(call.sizes(1, "split"))
+        given = call.attr("split") if "split" in call.attrs else sizes_of(call, 1, "split")
+        parts = list(given)
+        _check_parts(call, parts, size)
     else:
         width = ir.floordiv(ir.add(size, ir.const(count - 1, I64)), ir.const(count, I64))
         parts = [width] * (count - 1) + [None]
@@ -238,11 +243,23 @@ def _split(call: Call) -> Value:
     return results
 
 
+def _check_parts(call: Call, parts: Sequence[Any], size: ir.Expr) -> None:
+    """Reject sizes of parts that are not together the size of the axis."""
+    total = ir.const(0, I64)
+    for part in parts:
+        total = ir.add(total, expr(part))
+    analyzer = call.imp.builder.analyzer
+    fits = analyzer.simplify(ir.compare(ir.EQ, total, size))
+    if ir.is_const_int(fits, 0):
+        raise call.error(f"the parts do not add up to the axis, of size {size}", "change split")
+    if not analyzer.prove(fits):
+        call.require(fits, f"BW708: the parts of {call.op} {call.name} do not fit the axis")
+
+
 @TABLE.op("Tile")
 def _tile(call: Call) -> Value:
     """Each axis is doubled to (1, size), broadcast to (repeats, size) and joined again."""
-    x, later = call.tensor(0), computed(call, 1)
-    repeats = call.sizes(1, "repeats") if later is None else loaded(call, later)
+    x, repeats = call.tensor(0), sizes_of(call, 1, "repeats")
     dims = dims_of(x)
     if all(_is_one(r) for r in repeats):
         return call.reshape(x, dims)
@@ -262,27 +279,38 @@ def pad(call: Call) -> Value:
     """Negative padding removes elements."""
     x = call.tensor(0)
     rank = rank_of(x)
-    pads = list(call.attr("pads") if "pads" in call.attrs else call.sizes(1, "pads"))
+    pads, cuts = _pads(call)
     axes = call.ints(3, "axes") if call.has(3) else tuple(range(rank))
     width: list[tuple[Any, Any]] = [(0, 0)] * rank
     for place, axis in enumerate(axes):
         width[axis_of(axis, rank)] = pads[place], pads[place + len(axes)]
-    for axis, (before, after) in enumerate(width):
-        cut = [-min(v, 0) if isinstance(v, int) else 0 for v in (before, after)]
-        if any(cut):
-            end = ir.sub(dims_of(x)[axis], ir.const(cut[1], I64))
-            x = call.apply("slice", x, axis=axis, begin=cut[0], end=end, step=1)
-    width = [
-        (max(b, 0) if isinstance(b, int) else b, max(a, 0) if isinstance(a, int) else a)
-        for b, a in width
-    ]
+    for place, axis in enumerate(axis_of(a, rank) for a in axes):
+        before, after = cuts[place], cuts[place + len(axes)]
+        if not (isinstance(before, int) and before == 0 and isinstance(after, int) and after == 0):
+            end = ir.sub(dims_of(x)[axis], expr(after))
+            x = call.apply("slice", x, axis=axis, begin=before, end=end, step=1)
     value: Any = call.attr("value", 0)
     mode = _MODES[call.attr("mode")]
     if call.has(2) and isinstance(call.value(2), ir.GraphExpr) and mode == "constant":
         return _padded_with(call, x, tuple(width), call.reshape(call.tensor(2), ()))
     if call.has(2) and mode == "constant":
         value = call.known(2, "the padding value").reshape(())[()]
-    return call.apply("pad", x, pad_width=tuple(width), pad_value=_number(value), pad_mode=mode)
+    filling = bool(value) if dtype_of(x).is_bool else _number(value)
+    return call.apply("pad", x, pad_width=tuple(width), pad_value=filling, pad_mode=mode)
+
+
+def _pads(call: Call) -> tuple[list[Any], list[Any]]:
+    """How many elements are added at the ends of the axes, and how many are removed."""
+    later = None if "pads" in call.attrs else computed(call, 1)
+    if later is not None:
+        both = [later, call.apply("negative", later)]
+        added, removed = (
+            loaded(call, call.apply("maximum", v, scalar=0, scalar_side="right")) for v in both
+        )
+        return list(added), list(removed)
+    pads = call.attr("pads") if "pads" in call.attrs else call.sizes(1, "pads")
+    added = [max(p, 0) if isinstance(p, int) else p for p in pads]
+    return added, [max(-p, 0) if isinstance(p, int) else 0 for p in pads]
 
 
 def _padded_with(call: Call, x: ir.GraphExpr, width: Any, value: ir.GraphExpr) -> ir.GraphExpr:
@@ -316,12 +344,22 @@ def _depth_to_space(call: Call) -> Value:
     return call.reshape(apart, (n, depth, ir.mul(h, block), ir.mul(w, block)))
 
 
+def _of_multiples(call: Call, x: ir.GraphExpr, shape: Sequence[ir.Expr]) -> ir.GraphExpr:
+    """The tensor with sizes that calls check to be multiples of the block size."""
+    builder = call.imp.builder
+    if all(builder.analyzer.prove_equal(a, b) for a, b in zip(dims_of(x), shape, strict=True)):
+        return x
+    text = f"BW708: a size of the operand of {call.op} {call.name} is no multiple of the block size"
+    return builder.match_cast(x, ir.TensorInfo(tuple(shape), dtype_of(x)), "blocks", text)
+
+
 @TABLE.op("SpaceToDepth")
 def _space_to_depth(call: Call) -> Value:
     x, b = call.tensor(0), call.attr("blocksize")
     n, c, h, w = dims_of(x)
     block = ir.const(b, I64)
     rows, columns = ir.floordiv(h, block), ir.floordiv(w, block)
+    x = _of_multiples(call, x, (n, c, ir.mul(rows, block), ir.mul(columns, block)))
     apart = call.reshape(x, (n, c, rows, b, columns, b))
     order = (0, 1, 3, 5, 2, 4) if call.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
     moved = call.apply("permute_dims", apart, axes=order)
@@ -330,10 +368,7 @@ def _space_to_depth(call: Call) -> Value:
 
 @TABLE.op("ConstantOfShape")
 def _constant_of_shape(call: Call) -> Value:
-    later = computed(call, 0)
-    shape = [
-        expr(d) for d in (call.sizes(0, "the shape") if later is None else loaded(call, later))
-    ]
+    shape = [expr(d) for d in sizes_of(call, 0, "the shape")]
     value = call.attr("value", np.zeros(1, np.float32))
     element = value.reshape(())[()]
     return call.apply(
@@ -348,11 +383,29 @@ def _constant_of_shape(call: Call) -> Value:
 def range_(call: Call) -> Value:
     dtype = call.imp.dtype(call.value(0))
     what = "a bound of the range"
+    if not all(_at_import(call.value(k), dtype) for k in range(3)):
+        return _range_at_run_time(call, dtype)
     if dtype.is_float:
         begin, end, step = (float(call.known(k, what).reshape(())) for k in range(3))
     else:
         begin, end, step = (call.sizes(k, what)[0] for k in range(3))
     return call.apply("arange", begin=begin, end=end, step=step, dtype=dtype)
+
+
+def _at_import(value: Value, dtype: ir.DType) -> bool:
+    """Whether a bound is a number, or for integers an expression of sizes."""
+    if isinstance(value, Sizes):
+        return not dtype.is_float
+    return isinstance(value, (np.ndarray, ir.Constant))
+
+
+def _range_at_run_time(call: Call, dtype: ir.DType) -> ir.GraphExpr:
+    """A range whose bounds or step are computed when the model runs."""
+    wide = ir.dtype_of("float64") if dtype.is_float else I64
+    begin, end, step = (call.cast(call.reshape(value, ()), wide) for value in call.tensors())
+    count = range_count(call, begin, end, step)
+    numbers = call.apply("arange", begin=0, end=count, step=1, dtype=wide)
+    return call.cast(call.apply("add", begin, call.apply("multiply", numbers, step)), dtype)
 
 
 @TABLE.op("EyeLike")

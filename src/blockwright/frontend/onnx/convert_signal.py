@@ -8,7 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from blockwright import ir
-from blockwright.frontend.fourier import Complex, real_inverse, transformed
+from blockwright.frontend.fourier import (
+    Complex,
+    half_of,
+    real_inverse,
+    reciprocal,
+    transformed,
+)
 from blockwright.frontend.onnx.call import (
     Call,
     Converters,
@@ -18,6 +24,7 @@ from blockwright.frontend.onnx.call import (
     rank_of,
 )
 from blockwright.frontend.onnx.model import element_type
+from blockwright.frontend.onnx.run_time_sizes import sizes_of
 from blockwright.frontend.onnx.sizes import I64
 
 TABLE = Converters()
@@ -33,18 +40,20 @@ def _dft(call: Call) -> Value:
     else:
         axis = call.attr("axis", 1)
     axis = axis_of(axis, rank)
-    size = ir.const_int(dims_of(x)[axis])
-    count = int(call.known(1, "dft_length").reshape(())) if call.has(1) else size
-    if size is None or count is None:
-        raise call.error("the transformed axis has no known size", "declare it as a number")
+    size = dims_of(x)[axis]
     inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
     op, parts = call.imp.builder.op, _parts(call, x)
-    if inverse and onesided:
-        count = count if call.has(1) else 2 * (size - 1)
-        result = Complex(real_inverse(op, parts, axis, count, 1 / count))
+    if call.has(1):
+        count = sizes_of(call, 1, "dft_length")[0]
+    elif inverse and onesided:
+        count = ir.mul(ir.sub(size, ir.const(1, I64)), ir.const(2, I64))
     else:
-        rows = count // 2 + 1 if onesided else count
-        factor = 1 / count if inverse else 1.0
+        count = size
+    factor = reciprocal(op, count) if inverse else 1.0
+    if inverse and onesided:
+        result = Complex(real_inverse(op, parts, axis, count, factor))
+    else:
+        rows = half_of(count) if onesided else count
         result = transformed(op, parts, axis, count, rows, inverse, factor)
     if result.imaginary is None:
         return call.apply("expand_dims", result.real, axis=rank - 1)

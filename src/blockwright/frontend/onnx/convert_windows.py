@@ -11,22 +11,32 @@ import msgspec
 from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of, rank_of
 from blockwright.frontend.onnx.convert_shapes import product
+from blockwright.frontend.onnx.sizes import I64
 
 TABLE = Converters()
+_TWO = ir.const(2, I64)
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Attributes of a sliding window; one number for each spatial axis."""
+    """Attributes of a sliding window; one number for each spatial axis.
+
+    Padding that depends on sizes is an expression; see `_padded`.
+    """
 
     size: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
 
     @property
-    def padding(self) -> tuple[int, ...]:
+    def padding(self) -> tuple[Any, ...]:
         return (*self.before, *self.after)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all padding is known at import."""
+        return all(isinstance(p, int) for p in self.padding)
 
 
 def window_of(call: Call, x: ir.GraphExpr, size: tuple[int, ...]) -> Window:
@@ -40,24 +50,43 @@ def window_of(call: Call, x: ir.GraphExpr, size: tuple[int, ...]) -> Window:
         return Window(size, strides, dilations, pads[:rank], pads[rank:])
     if mode == "VALID":
         return Window(size, strides, dilations, (0,) * rank, (0,) * rank)
-    before: list[int] = []
-    after: list[int] = []
+    before: list[Any] = []
+    after: list[Any] = []
     for axis in range(rank):
-        extent = ir.const_int(dims_of(x)[2 + axis])
         whole = (size[axis] - 1) * dilations[axis] + 1
-        if extent is None and strides[axis] != 1:
-            raise call.error(
-                f"auto_pad={mode} with a stride on a dimension of unknown size",
-                "declare the size, or give pads",
-            )
-        count = 0 if extent is None else -(-extent // strides[axis])
-        total = (
-            whole - 1 if extent is None else max((count - 1) * strides[axis] + whole - extent, 0)
-        )
-        low = total // 2 if mode == "SAME_UPPER" else total - total // 2
+        total = _same_padding(dims_of(x)[2 + axis], whole, strides[axis])
+        small = total // 2 if isinstance(total, int) else ir.floordiv(total, _TWO)
+        large = total - small if isinstance(total, int) else ir.sub(total, small)
+        low, high = (small, large) if mode == "SAME_UPPER" else (large, small)
         before.append(low)
-        after.append(total - low)
+        after.append(high)
     return Window(size, strides, dilations, tuple(before), tuple(after))
+
+
+def _same_padding(extent: ir.Expr, whole: int, stride: int) -> Any:
+    """The padding with which an axis has ⌈extent / stride⌉ windows of `whole` elements."""
+    number = ir.const_int(extent)
+    if number is not None:
+        return max((-(-number // stride) - 1) * stride + whole - number, 0)
+    if stride == 1:
+        return whole - 1
+    step = ir.const(stride, I64)
+    count = ir.floordiv(ir.add(extent, ir.const(stride - 1, I64)), step)
+    reach = ir.add(ir.mul(ir.sub(count, ir.const(1, I64)), step), ir.const(whole, I64))
+    return ir.maximum(ir.sub(reach, extent), ir.const(0, I64))
+
+
+def _padded(
+    call: Call, x: ir.GraphExpr, window: Window, fill: Any = 0
+) -> tuple[ir.GraphExpr, Window]:
+    """The operand with padding that is not known at import, and the window without it."""
+    if window.is_known:
+        return x, window
+    pairs = tuple(zip(window.before, window.after, strict=True))
+    width = (*((0, 0),) * (rank_of(x) - len(pairs)), *pairs)
+    zeros = (0,) * len(pairs)
+    padded = call.apply("pad", x, pad_width=width, pad_value=fill)
+    return padded, msgspec.structs.replace(window, before=zeros, after=zeros)
 
 
 def kernel_size(call: Call, weight: ir.GraphExpr) -> tuple[int, ...]:
@@ -89,7 +118,7 @@ def convolve(call: Call, x: ir.GraphExpr, weight: ir.GraphExpr) -> ir.GraphExpr:
     rank = rank_of(weight) - 2
     if rank not in (1, 2, 3):
         raise call.error(f"{rank} spatial axes are not supported", "use 1 to 3")
-    window = window_of(call, x, kernel_size(call, weight))
+    x, window = _padded(call, x, window_of(call, x, kernel_size(call, weight)))
     return call.apply(
         f"nn.conv{rank}d",
         x,
@@ -150,8 +179,15 @@ def max_pool(call: Call) -> Value:
     x = call.tensor(0)
     window = window_of(call, x, tuple(call.attr("kernel_shape")))
     if call.wants(1):
+        if not window.is_known:
+            raise call.error(
+                "positions with auto_pad on a dimension of unknown size",
+                "declare the size, or give pads",
+            )
         return _with_positions(call, x, window)
-    return _pool(call, "max", x, window)
+    dtype = dtype_of(x)
+    lowest = -math.inf if dtype.is_float else int(dtype.min_value)
+    return _pool(call, "max", *_padded(call, x, window, lowest))
 
 
 @TABLE.op("AveragePool")
@@ -159,13 +195,20 @@ def average_pool(call: Call) -> Value:
     x = call.tensor(0)
     window = window_of(call, x, tuple(call.attr("kernel_shape")))
     counts = bool(call.attr("count_include_pad", 0))
-    return _pool(call, "avg", x, window, count_include_pad=counts)
+    if counts or window.is_known:
+        x, window = _padded(call, x, window)
+        return _pool(call, "avg", x, window, count_include_pad=counts)
+    ones = call.apply("full_like", x, fill_value=1)
+    padded, plain = _padded(call, x, window)
+    share = _pool(call, "avg", _padded(call, ones, window)[0], plain)
+    return call.apply("divide", _pool(call, "avg", padded, plain), share)
 
 
 def _pool(
     call: Call, kind: str, x: ir.GraphExpr, window: Window, suffix: str = "", **attrs: Any
 ) -> ir.GraphExpr:
     ceil = bool(call.attr("ceil_mode", 0)) and call.attr("auto_pad", "NOTSET") in ("NOTSET", "")
+    attrs.setdefault("ceil_mode", ceil)
     return call.apply(
         f"nn.{kind}_pool{len(window.size)}d{suffix}",
         x,
@@ -173,7 +216,6 @@ def _pool(
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilations,
-        ceil_mode=ceil,
         **attrs,
     )
 
@@ -212,12 +254,25 @@ def _lp_pool(call: Call) -> Value:
     """(Σ |x|^p)^(1/p) of each window, from the average of |x|^p with padding counted."""
     x, p, dtype = call.tensor(0), call.attr("p"), dtype_of(call.tensor(0))
     window = window_of(call, x, tuple(call.attr("kernel_shape")))
-    if call.attr("ceil_mode", 0):
-        raise call.error("ceil_mode is not supported", "use floor sizes")
     raised = call.apply("power", call.apply("abs", x), call.scalar(p, dtype))
+    raised, window = _padded(call, raised, window)
     mean = _pool(call, "avg", raised, window, count_include_pad=True)
+    if call.attr("ceil_mode", 0):
+        mean = _with_cut_windows(call, raised, window, dims_of(mean))
     total = call.apply("multiply", mean, call.scalar(math.prod(window.size), dtype))
     return call.apply("power", total, call.scalar(1 / p, dtype))
+
+
+def _with_cut_windows(
+    call: Call, x: ir.GraphExpr, window: Window, shape: Sequence[ir.Expr]
+) -> ir.GraphExpr:
+    """The averages of `shape`, where windows that end outside are filled up with zeros."""
+    more = tuple(a + s - 1 for a, s in zip(window.after, window.strides, strict=True))
+    filled = msgspec.structs.replace(window, after=more)
+    mean = _pool(call, "avg", x, filled, count_include_pad=True, ceil_mode=False)
+    for axis in range(2, rank_of(x)):
+        mean = call.apply("slice", mean, axis=axis, begin=0, end=shape[axis], step=1)
+    return mean
 
 
 @TABLE.op("GlobalAveragePool", "GlobalMaxPool")

@@ -58,7 +58,7 @@ class Importer:
         self.fixed = fixed
         self.falls_back = fallback == "framework" and has_runtime()
         self.fallbacks: dict[str, list[str]] = {}
-        self.builder = GraphBuilder(dataflow=not branches, checks_sizes=True)
+        self.builder = GraphBuilder(dataflow=not branches, unequal="broadcast")
         self.dimensions = Dimensions()
         self.sizes = Arithmetic(self.builder.analyzer)
         self.scope = Scope(loaded.opsets)

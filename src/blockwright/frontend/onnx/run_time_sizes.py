@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.frontend.onnx.call import Call, dims_of, rank_of
+from blockwright.frontend.onnx.call import Call, dims_of, dtype_of, rank_of
 from blockwright.frontend.onnx.sizes import I64, expr, packed
 from blockwright.graph import shape_value, symbol_ranges
 
@@ -26,8 +26,19 @@ def computed(call: Call, position: int) -> ir.GraphExpr | None:
     value = call.value(position) if call.has(position) else None
     if not isinstance(value, ir.GraphExpr) or isinstance(value, ir.Constant):
         return None
+    if rank_of(value) == 0:
+        value = call.reshape(value, (1,))
     single = rank_of(value) == 1 and ir.const_int(dims_of(value)[0]) is not None
     return call.cast(value, I64) if single else None
+
+
+def sizes_of(call: Call, position: int, what: str) -> tuple[Any, ...]:
+    """An input as integers and sizes, which may be computed when the model runs.
+
+    Raises: ImporterError BW523 if the number of sizes is not known.
+    """
+    later = computed(call, position)
+    return call.sizes(position, what) if later is None else loaded(call, later)
 
 
 def count_of(sizes: ir.GraphExpr) -> int:
@@ -115,3 +126,15 @@ def slice_bounds(call: Call, bounds: ir.GraphExpr, sizes: Sequence[ir.Expr]) -> 
     counted = call.apply("where", below, call.apply("add", bounds, own), bounds)
     clamped = call.apply("minimum", call.apply("maximum", counted, zero), own)
     return loaded(call, clamped, sizes)
+
+
+def range_count(call: Call, begin: ir.GraphExpr, end: ir.GraphExpr, step: ir.GraphExpr) -> ir.Var:
+    """The number of elements of a range: ⌈(end - begin) / step⌉, at least 0."""
+    span = call.apply("subtract", begin, end)
+    if dtype_of(span).is_float:
+        steps = call.apply("floor", call.apply("divide", span, step))
+    else:
+        steps = call.apply("floor_divide", span, step)
+    count = call.cast(call.apply("negative", steps), I64)
+    count = _compared(call, "maximum", call.reshape(count, (1,)), 0)
+    return loaded(call, count)[0]
