@@ -199,7 +199,8 @@ def _onnx(model: torch.nn.Module, given: list[Inputs]) -> Any:
             verbose=False, external_data=False,
         )  # fmt: skip
     except Exception as problem:  # noqa: BLE001  PyTorch may raise anything
-        return Outcome("export", type(problem).__name__, str(problem))
+        cause = problem.__cause__ or problem  # which the exporter's advice would hide
+        return Outcome("export", type(cause).__name__, str(cause))
     try:
         exe = bw.compile(file.getvalue(), options={"fallback": "error"})
     except Exception as problem:  # noqa: BLE001  an internal error is a finding
