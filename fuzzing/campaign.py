@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -61,14 +62,15 @@ class Campaign(msgspec.Struct, frozen=True):
         chunks = _until(range(seed, seed + count, CHUNK), deadline)
         seen: dict[tuple[str, str], list[int]] = {}
         findings = 0
-        for first, done in in_processes(self._chunk, chunks, jobs, SECONDS):
-            for result in self._one_by_one(first) if isinstance(done, Death) else done:
-                verdict: Outcome = result.verdict
-                reason = _NUMBER.sub("_", verdict.words) if verdict.what == "refused" else ""
-                seen.setdefault((verdict.symptom, reason[:_REASON]), []).append(result.seed)
-                if verdict.is_finding:
-                    findings += 1
-                    _save(result, folder)
+        with suppress(KeyboardInterrupt):  # what is done is reported
+            for first, done in in_processes(self._chunk, chunks, jobs, SECONDS):
+                for result in self._one_by_one(first) if isinstance(done, Death) else done:
+                    verdict: Outcome = result.verdict
+                    reason = _NUMBER.sub("_", verdict.words) if verdict.what == "refused" else ""
+                    seen.setdefault((verdict.symptom, reason[:_REASON]), []).append(result.seed)
+                    if verdict.is_finding:
+                        findings += 1
+                        _save(result, folder)
         for (symptom, reason), seeds in sorted(seen.items()):
             example = f" (seed {min(seeds)})" if reason else ""
             sys.stdout.write(f"{len(seeds):6}  {symptom}  {reason}{example}\n")
