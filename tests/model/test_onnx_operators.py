@@ -105,7 +105,7 @@ def test_transforms_of_any_length() -> None:
     node = helper.make_node("DFT", ["x", "", "axis"], ["y"])
     made = bw.compile(program(node, {"x": [2, "n", 1]}, {"axis": np.array(1)}))
     back = helper.make_node("DFT", ["x", "", "axis"], ["y"], inverse=1, onesided=1)
-    returned = bw.compile(program(back, {"x": [2, "n", 2]}, {"axis": np.array(1)}))
+    returned = program(back, {"x": [2, "n", 2]}, {"axis": np.array(1)})
     for length in (7, 12):
         x = drawn(2, length, 1)
         wanted = np.fft.fft(x[..., 0])
@@ -113,7 +113,7 @@ def test_transforms_of_any_length() -> None:
         np.testing.assert_allclose(found[..., 0], wanted.real, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found[..., 1], wanted.imag, rtol=1e-4, atol=1e-5)
         half = np.fft.rfft(x[..., 0])
-        [signal] = returned(np.stack([half.real, half.imag], -1).astype("float32"))
+        signal = bw.interpret(returned, np.stack([half.real, half.imag], -1).astype("float32"))
         whole = np.fft.irfft(half)
         np.testing.assert_allclose(signal[..., 0], whole, rtol=1e-4, atol=1e-5)
 

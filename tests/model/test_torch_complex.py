@@ -70,8 +70,21 @@ def of_any_size(x: torch.Tensor) -> Any:
 
 
 def test_transforms_of_any_size(agrees: Any) -> None:
+    """All on the interpreter, and one compiled."""
+
+    class Transform(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return of_any_size(x)
+
+    x, shapes = torch.randn(2, 7, 6), {1: Dim.AUTO}
     others = [(torch.randn(2, size, 6),) for size in (12, 3, 40)]
-    agrees(of_any_size, torch.randn(2, 7, 6), shapes=[{1: Dim.AUTO}], others=others)
+    program = torch.export.export(Transform(), (x,), dynamic_shapes=(shapes,))
+    module = bw.import_model(program, fallback="error")
+    for (given,) in [(x,), *others]:
+        found = bw.interpret(module, given.numpy())
+        for ours, theirs in zip(found, of_any_size(given), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    agrees(lambda x: torch.fft.rfft(x, dim=1), x, shapes=[shapes], others=others)
 
 
 def test_a_transform_of_a_large_prime_number_of_elements() -> None:
