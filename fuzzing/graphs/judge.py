@@ -13,6 +13,7 @@ import blockwright as bw
 from blockwright.support import ArgumentError
 from fuzzing.eager.outcome import Outcome, problem_of
 from fuzzing.graphs.program import Array, Graph, Inexact, Rejected
+from fuzzing.smaller import smallest
 
 G = TypeVar("G", bound=Graph)
 _MOST = 80
@@ -74,17 +75,7 @@ def call_judged(
 # -------------------------------------------------------------------------------------- reduction
 def reduced(graph: G, fails: Callable[[G], bool]) -> G:
     """The smallest graph found that still `fails`."""
-    tried, again = 0, True
-    while again and tried < _MOST:
-        again = False
-        for smaller in _smaller(graph):
-            tried += 1
-            if fails(smaller):
-                graph, again = smaller, True
-                break
-            if tried >= _MOST:
-                break
-    return graph
+    return smallest(graph, _smaller, fails, _MOST)
 
 
 def _smaller(graph: G) -> Iterator[G]:

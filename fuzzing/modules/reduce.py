@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from fuzzing.modules.program import ModuleCall, ModuleProgram, Ref, Size, run
+from fuzzing.smaller import smallest
 
 _MOST = 60
 """Maximum number of programs to try."""
@@ -15,17 +16,7 @@ _MOST = 60
 
 def reduced(program: ModuleProgram, fails: Callable[[ModuleProgram], bool]) -> ModuleProgram:
     """The smallest program found that still `fails`."""
-    tried, again = 0, True
-    while again and tried < _MOST:
-        again = False
-        for smaller in _smaller(program):
-            tried += 1
-            if fails(smaller):
-                program, again = smaller, True
-                break
-            if tried >= _MOST:
-                break
-    return program
+    return smallest(program, _smaller, fails, _MOST)
 
 
 def _smaller(program: ModuleProgram) -> Iterator[ModuleProgram]:

@@ -13,6 +13,7 @@ import blockwright as bw
 from fuzzing.eager.outcome import Outcome, problem_of
 from fuzzing.onnx_graphs.evaluate import Expected, Invalid, computed, expected
 from fuzzing.onnx_graphs.program import Array, Input, OnnxProgram
+from fuzzing.smaller import smallest
 
 _MOST = 80
 """Maximum number of smaller graphs to try."""
@@ -81,17 +82,7 @@ def _judged(run: Any, arguments: Sequence[Array], wanted: Expected) -> Outcome:
 # -------------------------------------------------------------------------------------- reduction
 def reduced(program: OnnxProgram, fails: Callable[[OnnxProgram], bool]) -> OnnxProgram:
     """The smallest program found that still `fails`."""
-    tried, again = 0, True
-    while again and tried < _MOST:
-        again = False
-        for smaller in _smaller(program):
-            tried += 1
-            if fails(smaller):
-                program, again = smaller, True
-                break
-            if tried >= _MOST:
-                break
-    return program
+    return smallest(program, _smaller, fails, _MOST)
 
 
 def _smaller(program: OnnxProgram) -> Iterator[OnnxProgram]:

@@ -69,6 +69,10 @@ class Trailer(msgspec.Struct, frozen=True):
         return self.MAGIC + self.head + self.whole
 
 
+COMPLEX = {"float32": "complex64", "float64": "complex128"}
+"""Element types of pairs → the complex types that they stand for."""
+
+
 class Parameter(msgspec.Struct, frozen=True):
     """An argument or result. Sizes in `shape` are numbers or textual expressions over `dims`.
 
@@ -100,7 +104,7 @@ class Parameter(msgspec.Struct, frozen=True):
             return self.kind
         dtype, shape = self.dtype, self.shape
         if self.paired:
-            dtype, shape = {"float32": "complex64", "float64": "complex128"}[dtype], shape[:-1]
+            dtype, shape = COMPLEX[dtype], shape[:-1]
         return f"{dtype}[{', '.join(map(str, shape))}]"
 
 

@@ -11,8 +11,9 @@ from typing import Any, cast
 import numpy as np
 
 from blockwright.runtime.arrays import as_numpy, is_torch
+from blockwright.runtime.artefact import COMPLEX
 
-_PARTS = {"complex64": np.float32, "complex128": np.float64}
+_PARTS = {whole: part for part, whole in COMPLEX.items()}
 
 
 def to_pairs(value: Any) -> Any:
@@ -36,6 +37,5 @@ def to_complex(value: Any) -> Any:
         return torch.view_as_complex(value)
     array: Any = value
     if isinstance(value, np.ndarray):
-        whole = next(name for name, part in _PARTS.items() if part == array.dtype)
-        return array.view(whole)[..., 0]
+        return array.view(COMPLEX[array.dtype.name])[..., 0]
     return array[..., 0] + 1j * array[..., 1]

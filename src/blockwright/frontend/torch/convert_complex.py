@@ -34,6 +34,36 @@ TABLE = Registry()
 _TWO, _I64 = ir.const(2, "int64"), ir.dtype_of("int64")
 
 
+# ---------------------------------------------------------------------------------------- inputs
+def input_info(imp: Importer, value: Any, changed: bool) -> ir.TensorInfo | None:
+    """Annotation of an input of complex numbers as pairs; None for other inputs.
+
+    Args: `changed` is whether the model writes into the input.
+    """
+    part = complex_part(value)
+    if part is None:
+        return None
+    help = "pass torch.view_as_real(x), and call torch.view_as_complex in the model"
+    if part == "float16":
+        raise ImporterError(
+            "complex numbers of half precision are not supported", code="BW504", help=help
+        )
+    if changed:
+        raise ImporterError("the model changes complex numbers in place", code="BW504", help=help)
+    shape = (*map(imp.symbols.dim, value.shape), _TWO)
+    return ir.TensorInfo(shape, ir.dtype_of(part), len(shape))
+
+
+def unsupported() -> ImporterError:
+    """The error for an operator without a converter for complex tensors."""
+    return ImporterError(
+        "operators of complex tensors are not all supported",
+        code="BW504",
+        help="compute with real and imaginary parts, or let the framework compute it: "
+        'options={"fallback": "framework"}',
+    )
+
+
 # ------------------------------------------------------------------------------------------ parts
 def _parts(imp: Importer, x: Any) -> Complex:
     return Complex(*_pair(imp, x))

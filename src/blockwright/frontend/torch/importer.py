@@ -255,15 +255,17 @@ class Importer:
                 help="pass a tensor, or a number that the export treats as a constant",
             )
         try:
-            info = self._input_info(node.name, value)
+            changed = any(update.input == node.name for update in self.changes)
+            pairs = convert_complex.input_info(self, value, changed)
+            info = pairs or self.info_of(value)
         except ImporterError as error:
             raise ImporterError(
                 f"the input {node.name}: {error.message}", code=error.code, help=error.help
             ) from error
         self.input_leaves.append(len(self.input_names))
         self.input_names.append(node.name)
-        if is_complex(value):
-            param = self.builder.param(node.name, info)
+        if pairs:
+            param = self.builder.param(node.name, pairs)
             self.input_pairs.append(param.name)
             return param
         order = memory_order(value)
@@ -301,20 +303,6 @@ class Importer:
         shape = tuple(self.symbols.dim(s) for s in value.shape)
         return ir.TensorInfo(shape, torch_dtype(value.dtype), len(shape))
 
-    def _input_info(self, name: str, value: Any) -> ir.TensorInfo:
-        """Annotation of an input; complex numbers are pairs along one axis more."""
-        part = complex_part(value)
-        if part is None:
-            return self.info_of(value)
-        if part == "float16" or any(update.input == name for update in self.changes):
-            raise ImporterError(
-                "complex numbers of half precision, or that the model changes, are not supported",
-                code="BW504",
-                help="pass torch.view_as_real(x), and call torch.view_as_complex in the model",
-            )
-        shape = (*map(self.symbols.dim, value.shape), ir.const(2, "int64"))
-        return ir.TensorInfo(shape, ir.dtype_of(part), len(shape))
-
     def _attribute(self, node: Any) -> Any:
         value = attribute(self.module, node)
         if is_graph(value):
@@ -334,7 +322,7 @@ class Importer:
             kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
             table = COMPLEX if touches_complex(node) else CONVERTERS
             if name not in table:
-                raise _not_of_complex_numbers()
+                raise convert_complex.unsupported()
             value = table[name](self, node, *args, **kwargs)
             return self.sizes.cast(node.meta.get("val"), value)
         except BlockwrightError as error:
@@ -460,15 +448,6 @@ def is_known(node: Any) -> bool:
     """Whether a converter covers the operator that a node calls, for operands of its type."""
     name = target_name(node.target)
     return name in KNOWN if name in IGNORED or not touches_complex(node) else name in COMPLEX
-
-
-def _not_of_complex_numbers() -> ImporterError:
-    return ImporterError(
-        "operators of complex tensors are not all supported",
-        code="BW504",
-        help="compute with real and imaginary parts, or let the framework compute it: "
-        'options={"fallback": "framework"}',
-    )
 
 
 def _flat(value: Any) -> list[Any]:
