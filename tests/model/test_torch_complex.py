@@ -12,7 +12,7 @@ from torch.export import Dim
 
 import blockwright as bw
 
-N, L = Dim("n", min=2, max=50), Dim("l", min=2, max=64)
+N, L = Dim("n", min=2, max=50), Dim("l", min=2, max=128)
 pairs = torch.view_as_real
 
 
@@ -56,6 +56,23 @@ def test_transforms_of_frames(agrees: Any) -> None:
         return frames.abs(), torch.istft(frames, 16, 4, window=window)
 
     agrees(there_and_back, torch.randn(2, 64))
+
+
+@pytest.mark.parametrize("count", [8, 9, 200])
+@pytest.mark.parametrize("shapes", [None, ({1: L},)])
+def test_imaginary_parts_without_effect_on_real_numbers(count: int, shapes: Any) -> None:
+    """The spectrum of real numbers is real at frequency 0 and at half the number of elements."""
+
+    class Transform(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.fft.irfft(x, n=2 * x.shape[1] - 2 + count % 2)
+
+    x = torch.randn(2, count // 2 + 1, dtype=torch.complex64)
+    exact = Transform()(x.to(torch.complex128))
+    ignored = x.imag[:, :: count // 2] if count % 2 == 0 else x.imag[:, :1]
+    ignored[:] = torch.inf
+    exe = bw.compile(Transform(), (x,), dynamic_shapes=shapes, options={"fallback": "error"})
+    assert (exe(x) - exact).abs().max() <= 1e-6 * exact.abs().max()
 
 
 def of_any_size(x: torch.Tensor) -> Any:

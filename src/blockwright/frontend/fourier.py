@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,9 +27,6 @@ _LARGEST = 4096
 
 Count = int | ir.Expr
 """A number of elements, which may be an expression of sizes."""
-
-
-Matrix = np.ndarray[Any, Any] | ir.GraphExpr
 
 
 class Complex(msgspec.Struct, frozen=True):
@@ -73,8 +69,7 @@ def transformed(
     else:
         cut = _shorter(size, count)
         x = _each(x, lambda t: _first(op, t, cut))
-        cosine, sine = _matrix(op, cut, rows, count)
-        x = _times_matrix(op, x, cosine, sine if inverse else op("negative", sine))
+        x = _times_run_time_matrix(op, x, rows, count, sign)
         x = _scaled(op, x, scale)
     if not isinstance(factor, float):
         x = _scaled(op, x, factor)
@@ -130,8 +125,10 @@ def _known_inverse(op: Apply, x: Complex, size: int, count: int, factor: float) 
     if count % 2 == 0 and kept == half:
         weight[-1] = factor
     result = _product(op, x.real, np.cos(angle) * weight)
-    if x.imaginary is not None:
-        sine = _product(op, x.imaginary, np.sin(angle) * weight)
+    paired = _mirrored_frequencies(kept, count)
+    if x.imaginary is not None and paired.start < paired.stop:
+        part = _slice(op, x.imaginary, paired.start, paired.stop)
+        sine = _product(op, part, (np.sin(angle) * weight)[paired.start : paired.stop])
         result = op("subtract", result, sine)
     return result
 
@@ -146,8 +143,10 @@ def _unknown_inverse(op: Apply, x: Complex, count: Count) -> ir.GraphExpr:
     twice = op("full_like", alone, fill_value=2, dtype=dtype)
     weight = op("subtract", twice, op("astype", alone, dtype=dtype))
     x = _each(x, lambda t: op("multiply", _first(op, t, kept), weight))
-    cosine, sine = _matrix(op, kept, count, count)
-    return _times_matrix(op, x, cosine, sine).real
+    if x.imaginary is not None:
+        zeros = op("full_like", alone, fill_value=0, dtype=dtype)
+        x = Complex(x.real, op("where", alone, zeros, x.imaginary))
+    return _times_run_time_matrix(op, x, count, count, 1).real
 
 
 def _mirrored(op: Apply, x: Complex, kept: int, count: int) -> Complex:
@@ -155,16 +154,28 @@ def _mirrored(op: Apply, x: Complex, kept: int, count: int) -> Complex:
     imaginary = x.imaginary
     assert imaginary is not None
     half, axis = count // 2 + 1, _rank(x.real) - 1
-    real, imaginary = (_padded(op, part, kept, half) for part in (x.real, imaginary))
+    paired = _mirrored_frequencies(kept, count)
+    imaginary = _padded(op, _slice(op, imaginary, 1, paired.stop), paired.stop - 1, half - 1)
+    zero = op("zeros", shape=(*_shape(imaginary)[:-1], 1), dtype=_dtype(imaginary).name)
+    imaginary = op("concat", zero, imaginary, axis=axis)
+    real = _padded(op, x.real, kept, half)
 
     def behind(tensor: ir.GraphExpr) -> ir.GraphExpr:
-        part = op("slice", tensor, axis=axis, begin=1, end=count - half + 1, step=1)
-        return op("flip", part, axis=axis)
+        return op("flip", _slice(op, tensor, 1, count - half + 1), axis=axis)
 
     mirror = op("negative", behind(imaginary))
     return Complex(
         op("concat", real, behind(real), axis=axis), op("concat", imaginary, mirror, axis=axis)
     )
+
+
+def _mirrored_frequencies(kept: int, count: int) -> range:
+    """Those of the first `kept` frequencies that have a mirror image in a spectrum of `count`.
+
+    The others, 0 and count / 2, are real for real numbers; their imaginary part is ignored, also
+    if it is not finite.
+    """
+    return range(1, min(kept, (count + 1) // 2))
 
 
 # --------------------------------------------------------------------------------- the last axis
@@ -174,9 +185,7 @@ def _along_last(
     """The transform along the last axis, which has the first `kept` of `count` elements."""
     p = _divisor(count)
     if p == 1 and count > _LARGEST:
-        cosine, sine = _matrix(op, kept, rows, count)
-        sine = sine if sign > 0 else op("negative", sine)
-        return _scaled(op, _times_matrix(op, x, cosine, sine), factor)
+        return _scaled(op, _times_run_time_matrix(op, x, rows, count, sign), factor)
     if p == 1:
         angle = 2 * np.pi * (np.outer(np.arange(kept), np.arange(rows)) % count) / count
         return _times_matrix(op, x, factor * np.cos(angle), factor * sign * np.sin(angle))
@@ -208,20 +217,38 @@ def _divisor(count: int) -> int:
     return next((d for d in range(math.isqrt(count), 1, -1) if count % d == 0), 1)
 
 
-def _matrix(op: Apply, kept: Count, rows: Count, count: Count) -> tuple[Matrix, Matrix]:
-    """cos and sin of 2π·j·k / count for j < kept and k < rows, made at the call."""
+def _times_run_time_matrix(op: Apply, x: Complex, rows: Count, count: Count, sign: int) -> Complex:
+    """The product of the last axis, j, with exp(sign·2πi·j·k / count) for k < rows.
+
+    The real and the imaginary part are multiplied by the cosines and the sines in one product: a
+    program with products of unknown sizes compiles in a time that is proportional to their number.
+    """
+    kept = _shape(x.real)[-1]
     number = _number(op, count, "int64")
     circle = op("arange", begin=0, end=count, step=1, dtype="float64")
     part = op("divide", circle, op("astype", number, dtype="float64"))
-    angle = op("multiply", part, scalar=2 * math.pi, scalar_side="right")
+    angle = op("multiply", part, scalar=sign * 2 * math.pi, scalar_side="right")
     j = op("expand_dims", op("arange", begin=0, end=kept, step=1, dtype="int64"), axis=1)
     k = op("arange", begin=0, end=rows, step=1, dtype="int64")
     place = op("remainder", op("multiply", j, k), number)
-    cosine, sine = (op("take", op(name, angle), place, axis=0) for name in ("cos", "sin"))
-    return cosine, sine
+    both = [op("take", op(name, angle), place, axis=0) for name in ("cos", "sin")]
+    matrix = op("astype", op("concat", *both, axis=1), dtype=_dtype(x.real).name)
+    parts = [t for t in (x.real, x.imaginary) if t is not None]
+    stacked = op("concat", *(op("expand_dims", t, axis=0) for t in parts), axis=0)
+    product = op("matmul", stacked, matrix)
+
+    def block(of: int, by: int) -> ir.GraphExpr:  # part `of` times the cosines (0) or sines (1)
+        own = op("take", product, np.array(of), axis=0)
+        begin, end = (0, rows) if by == 0 else (rows, _twice(rows))
+        return _slice(op, own, begin, end)
+
+    if x.imaginary is None:
+        return Complex(block(0, 0), block(0, 1))
+    real = op("subtract", block(0, 0), block(1, 1))
+    return Complex(real, op("add", block(0, 1), block(1, 0)))
 
 
-def _times_matrix(op: Apply, x: Complex, cosine: Matrix, sine: Matrix) -> Complex:
+def _times_matrix(op: Apply, x: Complex, cosine: np.ndarray, sine: np.ndarray) -> Complex:
     real, imaginary = _product(op, x.real, cosine), _product(op, x.real, sine)
     if x.imaginary is not None:
         real = op("subtract", real, _product(op, x.imaginary, sine))
@@ -238,11 +265,8 @@ def _times(op: Apply, x: Complex, cosine: np.ndarray, sine: np.ndarray) -> Compl
     return Complex(real, op("add", op("multiply", x.real, b), op("multiply", x.imaginary, a)))
 
 
-def _product(op: Apply, x: ir.GraphExpr, matrix: Matrix) -> ir.GraphExpr:
-    dtype = _dtype(x)
-    if isinstance(matrix, np.ndarray):
-        return op("matmul", x, matrix.astype(dtype))
-    return op("matmul", x, op("astype", matrix, dtype=dtype.name))
+def _product(op: Apply, x: ir.GraphExpr, matrix: np.ndarray) -> ir.GraphExpr:
+    return op("matmul", x, matrix.astype(_dtype(x)))
 
 
 def _scaled(op: Apply, x: Complex, factor: float | ir.GraphExpr) -> Complex:
@@ -260,6 +284,10 @@ def _plain(count: Count) -> Count:
     """A Python number if the expression is one."""
     number = ir.const_int(count) if isinstance(count, ir.Expr) else count
     return count if number is None else number
+
+
+def _twice(count: Count) -> Count:
+    return 2 * count if isinstance(count, int) else ir.add(count, count)
 
 
 def _shorter(a: Count, b: Count) -> Count:
@@ -300,9 +328,13 @@ def _reshaped(op: Apply, x: ir.GraphExpr, shape: tuple[ir.Expr | int, ...]) -> i
 
 def _first(op: Apply, x: ir.GraphExpr, count: Count) -> ir.GraphExpr:
     """The first elements along the last axis."""
-    axis = _rank(x) - 1
-    whole = ir.structural_equal(_shape(x)[axis], ir.as_expr(count, ir.dtype_of("int64")))
-    return x if whole else op("slice", x, axis=axis, begin=0, end=count, step=1)
+    whole = ir.structural_equal(_shape(x)[-1], ir.as_expr(count, ir.dtype_of("int64")))
+    return x if whole else _slice(op, x, 0, count)
+
+
+def _slice(op: Apply, x: ir.GraphExpr, begin: Count, end: Count) -> ir.GraphExpr:
+    """A part of the last axis."""
+    return op("slice", x, axis=_rank(x) - 1, begin=begin, end=end, step=1)
 
 
 def _padded(op: Apply, x: ir.GraphExpr, kept: int, count: int) -> ir.GraphExpr:
