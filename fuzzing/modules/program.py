@@ -245,9 +245,32 @@ def _rounded_once(
         operands = [_moved(x, chance, _inside(v)) for x, v in zip(own, values, strict=True)]
     with integers_become_float64():
         wide = apply(call, operands)
+        if call.fn in _SUMS and result.dtype is not torch.float64:
+            wide = _overflown(wide, apply(call, [_magnitude(x) for x in operands]), chance)
     if call.fn == "F.layer_norm" and coin >= 0.75:  # an element equal to the mean yields 0
         wide = torch.where(wide.abs() < 4 * _inside(result), torch.zeros_like(wide), wide)
     return result.copy_(wide) if wide.shape == result.shape else result
+
+
+_SUMS = frozenset("torch.matmul F.linear F.conv1d F.conv2d torch.sum torch.cumsum".split())
+"""Calls whose result is a sum of operands or of their products."""
+
+
+def _magnitude(value: Any) -> Any:
+    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.abs() if floats else value
+
+
+def _overflown(wide: torch.Tensor, magnitude: torch.Tensor, chance: torch.Generator) -> Any:
+    """Replace sums by NaN at random if some order of their terms overflows in float32.
+
+    Args:
+        wide: the sums in float64.
+        magnitude: the sums of the terms' magnitudes.
+    """
+    risky = magnitude > torch.finfo(torch.float32).max
+    drawn = torch.rand(wide.shape, generator=chance) < 0.5
+    return torch.where(risky & drawn, torch.nan, wide)
 
 
 def _inside(value: Any) -> float:

@@ -171,6 +171,19 @@ def test_sums_of_float64_that_may_overflow_are_not_compared() -> None:
         assert (judge(program).what == "eager") is not judged
 
 
+def test_products_may_overflow_in_one_order_of_their_terms() -> None:
+    """A fused multiply-add of 3e38 and -1.5 * 3e38 is finite, their separate sum is not."""
+    rows = torch.tensor([[-1.0, 1.5], [-1.0, 0.5]])
+    large = torch.tensor([-3e38, -3e38])
+    call = ModuleCall("torch.matmul", (Ref(0), Ref(1)), exact=False)
+    program = ModuleProgram((rows, large), frozenset(), (call,), (2,), dynamic=False)
+    runs = [run(program, program.inputs, torch.Generator().manual_seed(n))[0] for n in range(16)]
+    found = torch.stack(runs).isfinite()
+    assert found[:, 0].any()
+    assert not found[:, 0].all()
+    assert not torch.stack(runs)[:, 1].isnan().all()
+
+
 def test_runs_in_float64_of_integers() -> None:
     whole = torch.tensor([2, 3])
     calls = (ModuleCall("torch.sqrt", (Ref(0),)), ModuleCall("torch.mul", (Ref(1), Ref(1))))
