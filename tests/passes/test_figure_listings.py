@@ -81,6 +81,14 @@ def test_shapes_and_functions_are_values() -> None:
         ]
 
 
+@pytest.mark.parametrize("name", ["symbolic_shape_fn", "any_shape_fn"])
+def test_sizes_that_only_a_call_knows(name: str) -> None:
+    exe = compiled(name)
+    for rows in (1, 5):
+        x = whole(rows, 2, 2)
+        np.testing.assert_allclose(exe(x), np.exp(np.unique(x)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["before_fusion", "after_fusion"])
 def test_the_same_before_and_after_fusion(name: str) -> None:
     exe, x = compiled(name), whole(5, 2)

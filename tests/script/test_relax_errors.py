@@ -113,3 +113,18 @@ def test_a_symbol_and_a_parameter_have_names_of_their_own(params: str) -> None:
         bw.from_source(f"@R.function\ndef main({params}):\n    return {name}\n")
     assert "BW111" in [d.code for d in caught.value.diagnostics]
     assert caught.value.help
+
+
+@pytest.mark.parametrize(
+    ("body", "params", "code"),
+    [
+        ("n = R.get_shape_value(x, axis=1)\nreturn x", VECTOR, "BW107"),
+        ("n = R.get_shape_value(x, axis=-2)\nreturn x", VECTOR, "BW107"),
+        ("n = R.get_shape_value(x, axis=0.0)\nreturn x", VECTOR, "BW107"),
+        ("n = R.get_shape_value(x)\nreturn x", VECTOR, "BW106"),
+        ("n = R.get_shape_value(x, axis=0)\nreturn x", 'x: R.Tensor(dtype="float32")', "BW107"),
+        ("return R.reshape(x, (R.get_shape_value(x, axis=0),))", VECTOR, "BW108"),
+    ],
+)
+def test_sizes_of_axes(body: str, params: str, code: str) -> None:
+    assert code_and_line(body, params)[0] == code

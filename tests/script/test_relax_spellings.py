@@ -136,3 +136,25 @@ def test_what_cannot_be_called_is_refused(call: str) -> None:
     with pytest.raises((ScriptError, bw.ValidationError)) as caught:
         bw.validate(function(call))
     assert caught.value.code in ("BW106", "BW401")
+
+
+def test_sizes_of_tensors_with_a_known_number_of_dimensions() -> None:
+    """The same as a cast that binds symbols; a size that the annotation states is that."""
+    form = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor({})):
+        {}
+        y = R.add(x, R.broadcast_to(R.const(1.0, "float32"), (n, m)))
+        return y, R.zeros((n, 2), "float32")
+"""
+    sizes = "n = R.get_shape_value(x, axis=0); m: R.Object = R.get_shape_value(x, axis=-1)"
+    stated = bw.from_source(form.format('("n", "m"), "float32"', "n, m = T.int64(), T.int64()"))
+    assert ir.structural_equal(bw.from_source(form.format('("n", "m"), "float32"', sizes)), stated)
+    for given in (stated, bw.from_source(form.format('ndim=2, dtype="float32"', sizes))):
+        for shape in ((3, 2), (0, 5)):
+            x = np.ones(shape, "float32")
+            total, zeros = bw.compile(given)(x)
+            np.testing.assert_array_equal(total, x + 1)
+            assert zeros.shape == (shape[0], 2)

@@ -75,7 +75,7 @@ class Module:
         return lv4
 
     @R.function
-    def any_shape_fn(x: R.Tensor(ndim=3, dtype="f32")):
+    def any_shape_fn(x: R.Tensor(("rows", 2, 2), "f32")):
         n: R.Object = R.get_shape_value(x, axis=0)
         lv0: R.Tensor(ndim=2, dtype="f32") = R.reshape(x, (n, 4))
         lv1: R.Tensor(ndim=1, dtype="f32") = R.flatten(lv0)

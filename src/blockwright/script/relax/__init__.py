@@ -40,6 +40,7 @@ from blockwright.script.relax.values import (
     constant,
     dataflow,
     device,
+    get_shape_value,
     hint_on_device,
     match_cast,
     op,
@@ -63,8 +64,8 @@ __all__ = [
     "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_dps_library",
     "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "const",
     "constant", "dataflow", "device", "dtype", "func_attr", "function",
-    "hint_on_device", "macro", "match_cast", "op", "output", "outputs", "prim_value", "shape",
-    "str", "to_vdevice", "tuple",
+    "get_shape_value", "hint_on_device", "macro", "match_cast", "op", "output", "outputs",
+    "prim_value", "shape", "str", "to_vdevice", "tuple",
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from blockwright.script.relax.values import (
     MatchCastValue,
     OpName,
     OutputMarker,
+    SizeValue,
     as_graph,
     tuple_,
 )
@@ -249,7 +250,7 @@ class RelaxParser(RelaxEvaluator):
             raise ParseProblem("BW103", "an annotated name needs a value", node)
         info = self._info(node.annotation)
         value = self.eval(node.value)
-        if not isinstance(value, (GraphExpr, MatchCastValue, OpName)):
+        if not isinstance(value, (GraphExpr, MatchCastValue, OpName, SizeValue)):
             value = as_graph(value)
         self.assign(node.target, value, info, node)
 
@@ -262,6 +263,9 @@ class RelaxParser(RelaxEvaluator):
             raise ParseProblem("BW103", "graph values are immutable; bind a new name", target)
         if isinstance(value, MatchCastValue):
             self.bind(target.id, self._match_cast(target.id, value, info, node))
+            return
+        if isinstance(value, SizeValue):
+            self.bind(target.id, self._size(target.id, value, node))
             return
         if isinstance(value, Var) and value.name == "":
             self.bind(target.id, self._symbol_named(target.id, value, node))
@@ -301,6 +305,31 @@ class RelaxParser(RelaxEvaluator):
             ir.MatchCast(var, value, cast.pattern, cast.message, cast.values, span=self.span(node))
         )
         return var
+
+    def _size(self, name: str, size: SizeValue, node: ast.AST) -> Expr:
+        """The size of an axis; a cast binds a symbol to it if the annotation does not state it."""
+        tensor = self.normal(size.tensor, node)
+        info = tensor.info
+        if not isinstance(info, ir.TensorInfo) or info.rank < 0:
+            raise ParseProblem(
+                "BW107",
+                "R.get_shape_value needs a tensor that is annotated with its number of dimensions",
+                node,
+                "annotate it with R.Tensor(ndim=2), or bind its sizes with R.match_cast",
+            )
+        rank = info.rank
+        axis = size.axis + rank if size.axis < 0 else size.axis
+        if not 0 <= axis < rank:
+            raise ParseProblem(
+                "BW107", f"axis {size.axis} of a tensor of {rank} dimensions", node, "count from 0"
+            )
+        if info.shape is not None:
+            return info.shape[axis]
+        int64 = ir.dtype_of("int64")
+        dims = [Var(name if k == axis else f"{name}_{k}", int64) for k in range(rank)]
+        pattern = ir.TensorInfo(tuple(dims), info.dtype, device=info.device)
+        self._match_cast(self._fresh("lv"), MatchCastValue(tensor, pattern, "", ()), None, node)
+        return dims[axis]
 
     def _symbol_named(self, name: str, made: Var, node: ast.AST) -> Var:
         """`n = T.int64()`: the symbol "n" of the signature, or a new one."""

@@ -60,6 +60,13 @@ class MatchCastValue:
         self.message, self.values = message, values
 
 
+class SizeValue:
+    """`R.get_shape_value(tensor, axis)` before it is bound to a name."""
+
+    def __init__(self, tensor: GraphExpr, axis: int) -> None:
+        self.tensor, self.axis = tensor, axis
+
+
 class DataflowMarker:
     """`R.dataflow()`."""
 
@@ -83,6 +90,12 @@ def as_graph(value: Any) -> GraphExpr:
             "R.match_cast must be bound to a name",
             code="BW108",
             help="write y = R.match_cast(x, …) first",
+        )
+    if isinstance(value, SizeValue):
+        raise ScriptError(
+            "R.get_shape_value must be bound to a name",
+            code="BW108",
+            help="write n = R.get_shape_value(x, axis=0) first",
         )
     if isinstance(value, Expr):
         return prim_value(value)
@@ -276,6 +289,18 @@ def match_cast(value: Any, pattern: Any, message: str = "", *values: Any) -> Mat
     """
     result = message_values(message, values)
     return MatchCastValue(as_graph(value), as_info(pattern), message, result)
+
+
+def get_shape_value(x: Any, axis: int) -> SizeValue:
+    """The size of an axis of a tensor, as a symbol that shapes and annotations may use.
+
+    Before → after, if the size of the axis is unknown::
+
+        n = R.get_shape_value(x, axis=0)       n, x_1 = T.int64(), T.int64()
+                                               x_0 = R.match_cast(x, R.Tensor((n, x_1), "float32"))
+    """
+    require_kind(axis, int, "an axis is a number", ScriptError, "BW107", "count from 0")
+    return SizeValue(as_graph(x), axis)
 
 
 def _constant(data: np.ndarray[Any, Any], name: str) -> ir.Constant:
