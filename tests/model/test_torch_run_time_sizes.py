@@ -41,8 +41,23 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         (torch.cat([X, torch.full((2, 3), float("nan"))]),),
     ),
     "unique_slices": (
-        lambda x: torch.unique(x, dim=1, return_inverse=True, return_counts=True),
+        lambda x: (
+            *torch.unique(x, dim=1, return_inverse=True, return_counts=True),
+            torch.unique(x > 0, dim=0),
+        ),
         (torch.cat([X, X[:, 1:], X[:, :1]], 1),),
+    ),
+    "runs": (
+        lambda x: (torch.unique_consecutive(x), torch.unique_consecutive(x > 0, dim=0)),
+        (torch.cat([X, X[-1:], X[-1:]]),),
+    ),
+    "runs_with_places": (
+        lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True),
+        (torch.cat([X > 0, X > 1]),),
+    ),
+    "first_places": (
+        lambda x: (torch.nonzero_static(x, size=3), torch.nonzero_static(x, size=9, fill_value=7)),
+        (X,),
     ),
     "nonzero": (lambda x: (torch.nonzero(x), torch.nonzero(x > 0).float() * 2), (X,)),
     "masks": (
@@ -111,4 +126,21 @@ def test_positions_as_often_as_data_says() -> None:
     ):
         with pytest.raises(bw.BlockwrightError) as caught:
             exe(x, times, kinds)
+        assert caught.value.code == "BW719"
+
+
+def checked(x: torch.Tensor) -> Any:
+    vars(torch)["_assert_async"]((x < 9).all(), "100 % below 9")
+    return torch.nn.functional.one_hot(x, 5)
+
+
+def test_places_that_elements_name() -> None:
+    x = torch.tensor([[1, 3, 0], [4, 2, 2]])
+    rows = torch.export.Dim("rows", min=1)
+    exe = bw.compile(Model(checked), (x,), dynamic_shapes=(({0: rows},),))
+    for given in (x, x[:1], 4 - torch.cat([x, x])):
+        torch.testing.assert_close(exe(given), checked(given))
+    for wrong, words in ((x - 1, "negative"), (x + 1, "num_classes"), (x + 9, "100 % below 9")):
+        with pytest.raises(bw.ArgumentError, match=words) as caught:
+            exe(wrong)
         assert caught.value.code == "BW719"

@@ -12,7 +12,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.torch.operands import Registry, cast_to, dims_of, result_type
-from blockwright.graph import constant
+from blockwright.graph import constant, shape_value
 from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def _unique_slices(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> Any:
-    return _distinct(imp, x, dim, return_inverse, return_counts)
+    """As PyTorch on CPUs, with places and counts in any case."""
+    return _distinct(imp, x, dim, return_inverse=True, return_counts=True)
 
 
 def _distinct(
@@ -148,6 +149,101 @@ def _bincount(imp: Importer, node: Any, x: Any, weights: Any = None, minlength: 
         else cast_to(imp, weights, dtype)
     )
     return op("scatter_elements", zeros, numbers, given, axis=0, reduction="add")
+
+
+@TABLE.overload("aten.one_hot.default")
+def _one_hot(imp: Importer, node: Any, x: Any, num_classes: int = -1) -> Any:
+    """1 at the place that each element names, along a new last axis; 0 elsewhere."""
+    op = imp.builder.op
+    count = imp.symbols.dim(node.meta["val"].shape[-1])
+    flat = op("reshape", x, shape_value((-1,)))
+    _require_not_negative(imp, flat, "indices of one_hot")
+    if isinstance(num_classes, int) and num_classes < 0:
+        largest = op("max", flat, axes=(0,), keepdims=False)
+        _load(imp, op("add", largest, scalar=1, scalar_side="right"), count)
+    else:
+        limit = op("full", shape=(1,), fill_value=count, dtype="int64")
+        beyond = op("astype", op("greater_equal", flat, limit), dtype="int64")
+        message = "BW719: an index of one_hot is not less than num_classes\nhelp: pass a larger one"
+        _load(imp, op("sum", beyond, axes=(0,), keepdims=False), ir.const(0, _INT64), message)
+    places = op("expand_dims", x, axis=len(dims_of(x)))
+    numbers = op("arange", begin=0, end=count, step=1, dtype="int64")
+    return op("astype", op("equal", places, numbers), dtype="int64")
+
+
+@TABLE.overload("aten._assert_async.default", "aten._assert_async.msg")
+def _assert(imp: Importer, node: Any, condition: Any, message: str = "an assertion") -> None:
+    """Check an element when the model runs."""
+    op, dtype = imp.builder.op, condition.tensor_info.dtype
+    fails = condition
+    if not dtype.is_bool:
+        fails = op("not_equal", condition, scalar=0, scalar_side="right")
+    fails = op("astype", op("logical_not", fails), dtype="int64")
+    _load(
+        imp,
+        op("reshape", fails, shape_value(())),
+        ir.const(0, _INT64),
+        f"BW719: {message} failed\nhelp: pass data that the model accepts",
+    )
+
+
+@TABLE.overload("aten.unique_consecutive.default")
+def _unique_consecutive(
+    imp: Importer,
+    node: Any,
+    x: Any,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The elements, or slices along `dim`, that differ from the one before.
+
+    Places and counts are empty unless they are asked for or there is a `dim`.
+    """
+    op = imp.builder.op
+    shape = dims_of(x)
+    if dim is None:
+        values, axis = op("reshape", x, shape_value((-1,))), 0
+    else:
+        values, axis = x, dim % max(len(shape), 1)
+    size = dims_of(values)[axis]
+    after, before = (
+        op("slice", values, axis=axis, begin=begin, end=end, step=1)
+        for begin, end in ((1, size), (0, ir.maximum(size - 1, ir.const(0, _INT64))))
+    )
+    changes = op("not_equal", after, before)
+    others = tuple(k for k in range(len(dims_of(values))) if k != axis)
+    if others:
+        changes = op("any", changes, axes=others, keepdims=False)
+    first = op(
+        "full", shape=(ir.minimum(size, ir.const(1, _INT64)),), fill_value=True, dtype="bool"
+    )
+    starts = op("concat", first, changes, axis=0)
+    places = op("squeeze", op("nonzero", starts), axis=0)
+    found = [op("take", values, places, axis=axis)]
+    empty = op("zeros", shape=(0,), dtype="int64")
+    numbers = op("cumsum", op("astype", starts, dtype="int64"), axis=0)
+    inverse = op("subtract", numbers, scalar=1, scalar_side="right")
+    inverse = op("reshape", inverse, shape_value(shape)) if dim is None else inverse
+    found.append(inverse if return_inverse or dim is not None else empty)
+    if not return_counts and dim is None:
+        return [*found, empty]
+    places = imp.sizes.cast(node.meta["val"][2], places)  # binds the exporter's symbol
+    ends = op("full", shape=(1,), fill_value=size, dtype="int64")
+    bounds = op("concat", places, ends, axis=0)
+    total = dims_of(bounds)[0]
+    upper = op("slice", bounds, axis=0, begin=1, end=total, step=1)
+    return [*found, op("subtract", upper, places)]
+
+
+@TABLE.overload("aten.nonzero_static.default")
+def _nonzero_static(imp: Importer, node: Any, x: Any, *, size: int, fill_value: int = -1) -> Any:
+    """The first `size` positions, with rows of `fill_value` behind them."""
+    op = imp.builder.op
+    found = op("permute_dims", op("nonzero", x), axes=(1, 0))
+    shape = (size, len(dims_of(x)))
+    more = op("full", shape=shape, fill_value=fill_value, dtype="int64")
+    return op("slice", op("concat", found, more, axis=0), axis=0, begin=0, end=size, step=1)
 
 
 def positions(imp: Importer, index: Any) -> list[Any]:

@@ -59,7 +59,7 @@ class RunTimeSizes:
         imp, info = self._importer, value.info
         sizes = getattr(fake, "shape", ())
         late = any(map(depends_on_data, sizes))
-        if not late and (info.shape is None or len(sizes) != len(info.shape)):
+        if not late and len(sizes) != info.rank:
             return value  # complex numbers are stored with one axis more
         shape = tuple(imp.symbols.dim(size) for size in sizes)
         self.declare(v for dim in shape for v in ir.free_vars(dim))
@@ -89,7 +89,7 @@ class RunTimeSizes:
         holds = imp.symbols.condition(condition)
         if imp.builder.analyzer.prove(holds):
             return
-        said = str(node.args[1] if len(node.args) > 1 else condition).replace("%", "%%")
+        said = str(node.args[1] if len(node.args) > 1 else condition)
         imp.builder.require(holds, f"BW719: {said}\nhelp: pass data that the model accepts")
 
 
