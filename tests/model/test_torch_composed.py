@@ -115,6 +115,19 @@ def test_attention_broadcasts_batches_and_heads(agrees: Any) -> None:
     )
 
 
+def test_attention_with_several_axes_of_batches(agrees: Any) -> None:
+    """As in Hiera, whose windows are an axis of their own; masks broadcast along them."""
+    q, k, v = torch.randn(2, 3, 2, 3, 8), torch.randn(2, 1, 2, 5, 8), torch.randn(3, 2, 5, 8)
+    masks = torch.randn(3, 5), torch.randn(3, 1, 3, 5), torch.randn(2, 1, 2, 3, 5)
+
+    def model(*args: Any) -> Any:
+        q, k, v, *masks = args
+        attend = F.scaled_dot_product_attention
+        return [attend(q, k, v), *(attend(q, k, v, attn_mask=mask) for mask in masks)]
+
+    agrees(model, q, k, v, *masks)
+
+
 def test_ranges_of_integers_have_ends_of_integers(agrees: Any) -> None:
     """PyTorch's kernel converts both ends first; its decomposition does not."""
     agrees(

@@ -128,7 +128,7 @@ def _attention(
         if head is None:
             raise ImporterError("attention with a symbolic head size needs scale=", code="BW507")
         scale = 1.0 / math.sqrt(head)
-    q, k, v = (_four_axes(imp, t) for t in (q, k, v))
+    q, k, v, mask = _four_axes(imp, q, k, v, mask)
     v = _as_long_as_keys(imp, k, v)
     q, k, v = _broadcast_batches(imp, q, k, v)
     operands = (q, k, v) if mask is None else (q, k, v, mask)
@@ -136,13 +136,30 @@ def _attention(
     return reshape(imp, out, node_shape(imp, node)) if len(node.meta["val"].shape) != 4 else out
 
 
-def _four_axes(imp: Importer, x: Any) -> Any:
-    """Reshape a tensor to (batch, heads, length, size), with leading axes of one if missing."""
-    shape = dims_of(x)
-    if len(shape) > 4:
-        raise ImporterError("attention over more than four axes is not supported", code="BW507")
+def _four_axes(imp: Importer, q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
+    """Reshape the operands to (batch, heads, length, size); several batch axes become one."""
+    rank = max(4, *(len(dims_of(x)) for x in (q, k, v)))
     one = ir.const(1, "int64")
-    return x if len(shape) == 4 else reshape(imp, x, (*[one] * (4 - len(shape)), *shape))
+
+    def padded(x: Any) -> Any:
+        shape = dims_of(x)
+        return reshape(imp, x, (*[one] * (rank - len(shape)), *shape)) if len(shape) < rank else x
+
+    q, k, v = padded(q), padded(k), padded(v)
+    if rank == 4:
+        return q, k, v, mask
+    batches = tuple(
+        next((n for n in sizes if not ir.is_const_int(n, 1)), one)
+        for sizes in zip(*(dims_of(x)[: rank - 3] for x in (q, k, v)), strict=True)
+    )
+
+    def folded(x: Any) -> Any:
+        x = imp.builder.op("broadcast_to", x, shape_value((*batches, *dims_of(x)[rank - 3 :])))
+        return reshape(imp, x, (-1, *dims_of(x)[rank - 3 :]))
+
+    if mask is not None and len(dims_of(mask)) > 3:
+        mask = folded(padded(mask))
+    return folded(q), folded(k), folded(v), mask
 
 
 def _broadcast_batches(imp: Importer, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
