@@ -104,10 +104,39 @@ def _embedding() -> Node:
     )
 
 
+def _lstm(dtype: str, directions: int, *more: Array | None, **attrs: Any) -> Node:
+    """An LSTM of 3 inputs and a state of 4; `more` are its bias, lengths, states and peepholes.
+
+    Backwards, ONNX Runtime starts all sequences in the same step, so that their states share a
+    scale in other steps.
+    """
+    weights = BYTES(directions, 3, 16, dtype=dtype), BYTES(directions, 4, 16, dtype=dtype)
+    more = (*more, *[None] * (5 - len(more)))
+    shape, zeros = (directions,), BYTES(directions, dtype=dtype)
+    if attrs.pop("columns", False):
+        shape, zeros = (directions, 16), np.zeros((directions, 16), dtype)
+    scales = SCALES(*shape) / 40, SCALES(*shape) / 40
+    return node(
+        *("DynamicQuantizeLSTM", F(5, 2, 3), *weights, *more),
+        *(scales[0], zeros, scales[1], zeros),
+        attrs={"hidden_size": 4, **attrs},
+        known=[1, 2, 3, 7, 8, 9, 10, 11],
+        outputs=(True, True, True),
+        shapes={0: ["steps", "batch", 3]},
+        tolerance=1e-3 if directions == 2 else 1e-5,
+    )
+
+
 _HEADS = {"num_heads": 2}
 _TOKENS, _MERGED = BYTES(2, 4, 16), BYTES(16, 48, dtype="int8")
 _SMALL = number(0.02)
+_LENGTHS = number([3, 2], "int32")
+_STATES = F(2, 2, 4), F(2, 2, 4)
 PRODUCTS = (
+    _lstm("int8", 1),
+    _lstm("uint8", 1, F(1, 32), direction="reverse"),
+    _lstm("int8", 2, F(2, 32), _LENGTHS, *_STATES, F(2, 12), direction="bidirectional"),
+    _lstm("int8", 1, F(1, 32), columns=True),
     node("MatMulInteger16", *(BYTES(*s).astype("int16") - 99 for s in ((3, 4), (4, 5)))),
     node("MatMulIntegerToFloat", _LEFT, _SIGNED, _TENTH, _SMALL, _MIDDLE, _THREE, F(5)),
     node(

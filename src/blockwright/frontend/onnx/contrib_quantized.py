@@ -30,6 +30,7 @@ from blockwright.frontend.onnx.convert_quantized import (
     rounded,
     row_scale,
 )
+from blockwright.frontend.onnx.convert_recurrent import Weights, lstm, part_of, state_size
 from blockwright.frontend.onnx.convert_shapes import product
 from blockwright.frontend.onnx.convert_windows import average_pool, max_pool
 
@@ -86,6 +87,42 @@ def _dynamic_quantize_matmul(call: Call) -> Value:
     total = _product(call, (a, a_zero), (b, call.optional(3)))
     factor = call.apply("multiply", a_scale, row_scale(call, b, call.tensor(2), -1))
     return _to_float(call, total, factor, call.optional(4))
+
+
+@TABLE.op("DynamicQuantizeLSTM", domain=CONTRIB)
+def _dynamic_quantize_lstm(call: Call) -> Value:
+    """An LSTM of quantized weights; the inputs and each state are quantized by their range.
+
+    Inputs behind the longest sequence do not count for the range.
+    """
+    x = call.tensor(0)
+    if call.has(4):
+        shape = (dims_of(x)[0], 1, 1)
+        step = call.apply("arange", begin=0, end=dims_of(x)[0], step=1, dtype="int64")
+        longest = call.apply("max", call.cast(call.tensor(4), ir.dtype_of("int64")), axes=(0,))
+        inside = call.apply("less", call.reshape(step, shape), longest)
+        x = call.apply("where", inside, x, call.scalar(0, _FLOAT32))
+
+    def product_with(k: int, position: int, scale_position: int) -> Callable[[Tensor], Tensor]:
+        weight, scale, zero = (
+            part_of(call, n, k) if call.has(n) else None
+            for n in (position, scale_position, scale_position + 1)
+        )
+        assert weight is not None
+        assert scale is not None
+
+        def product(a: Tensor) -> Tensor:
+            a, a_scale, a_zero = dynamically_quantized(call, a)
+            total = _product(call, (a, a_zero), (weight, zero))
+            return _to_float(call, total, call.apply("multiply", a_scale, scale), None)
+
+        return product
+
+    def weights(call: Call, k: int) -> Weights:
+        size = state_size(call, dims_of(call.tensor(2))[1])
+        return Weights(product_with(k, 1, 8), product_with(k, 2, 10), None, size)
+
+    return lstm(call, x, weights)
 
 
 @TABLE.op("MatMulInteger16", domain=CONTRIB)

@@ -20,25 +20,43 @@ Tensor = ir.GraphExpr
 Function = Callable[[Tensor], Tensor]
 
 
+class Weights(msgspec.Struct, frozen=True, eq=False):
+    """The weights of one direction.
+
+    Attributes:
+        inputs: x → x · Wᵀ, (rows, gates · size); states: h → h · Rᵀ.
+        recurrent: R, (gates · size, size); None if it is quantized.
+        size: of the state.
+    """
+
+    inputs: Function
+    states: Function
+    recurrent: Tensor | None
+    size: int
+
+
 class Direction(msgspec.Struct, frozen=True, eq=False):
     """Operands of one direction, and what its gates need.
 
     Attributes:
         products: x · Wᵀ + bias for all steps, (steps, batch, gates · size).
-        recurrent: R, (gates · size, size); recurrent_bias: of its products, or None.
+        recurrent_bias: of the products with the state, or None.
         peepholes: weights of the cell in the gates of an LSTM, or None.
         functions: activations in the order of the operator.
-        size: of the state.
     """
 
     products: Tensor
-    recurrent: Tensor
+    weights: Weights
     recurrent_bias: Tensor | None
     peepholes: Tensor | None
     functions: list[Function]
-    size: int
+
+    @property
+    def size(self) -> int:
+        return self.weights.size
 
 
+WeightsOf = Callable[[Call, int], Weights]
 Step = Callable[[Call, Direction, Tensor, list[Tensor]], list[Tensor]]
 
 
@@ -54,22 +72,34 @@ def _gru(call: Call) -> Value:
 
 @TABLE.op("LSTM")
 def _lstm(call: Call) -> Value:
-    return _recurrent(call, 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
+    return lstm(call, call.tensor(0), _weights)
+
+
+def lstm(call: Call, x: Tensor, weights: WeightsOf) -> list[Value]:
+    """The results of an LSTM for x, with the weights of each direction."""
+    return _recurrent(call, 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_step, x, weights)
 
 
 def _recurrent(
-    call: Call, gates: int, states: int, defaults: tuple[str, ...], step: Step
+    call: Call,
+    gates: int,
+    states: int,
+    defaults: tuple[str, ...],
+    step: Step,
+    x: Tensor | None = None,
+    weights: WeightsOf | None = None,
 ) -> list[Value]:
     """All steps of all directions: every h, the last h, and the last c of an LSTM."""
-    x = call.tensor(0)
+    x = call.tensor(0) if x is None else x
     if call.attr("layout", 0):
         x = call.apply("permute_dims", x, axes=(1, 0, 2))
-    direction = call.attr("direction")
+    direction = call.attr("direction", "forward")
     count = 2 if direction == "bidirectional" else 1
     every: list[Tensor] = []
     last: list[list[Tensor]] = [[] for _ in range(states)]
     for k in range(count):
-        part = _direction(call, x, k, gates, count, defaults)
+        own = (weights or _weights)(call, k)
+        part = _direction(call, x, own, k, gates, count, defaults)
         start = [_initial(call, x, part, k, 5 + s) for s in range(states)]
         backward = direction == "reverse" or k == 1
         outputs, final = _run(call, part, start, backward, step)
@@ -94,35 +124,56 @@ def _at(call: Call, value: Tensor, index: int) -> Tensor:
     return call.reshape(part, dims_of(value)[1:])
 
 
-def _weights(call: Call, position: int, k: int, begin: int = 0, end: int | None = None) -> Tensor:
-    """Rows of the weights of a direction. Known ones are constants of the loop's body."""
+def part_of(call: Call, position: int, k: int, begin: int = 0, end: int | None = None) -> Tensor:
+    """Rows of an operand for a direction. Known ones are constants of the loop's body."""
     known = array_of(call.value(position))
     if known is not None:
-        return call.imp.tensor(known[k, begin:end])
+        return call.imp.tensor(known[k][begin:end] if known.ndim > 1 else known[k])
     part = _at(call, call.tensor(position), k)
+    if begin == 0 and end is None:
+        return part
     last = dims_of(part)[0] if end is None else end
     return call.apply("slice", part, axis=0, begin=begin, end=last, step=1)
 
 
-def _direction(
-    call: Call, x: Tensor, k: int, gates: int, count: int, defaults: tuple[str, ...]
-) -> Direction:
-    weight, recurrent = _weights(call, 1, k), _weights(call, 2, k)
-    size = ir.const_int(dims_of(recurrent)[1])
-    if size is None:
+def state_size(call: Call, size: ir.Expr) -> int:
+    number = ir.const_int(size)
+    if number is None:
         raise call.error("the size of the state is symbolic", "declare it as a number")
+    return number
+
+
+def _weights(call: Call, k: int) -> Weights:
+    weight, recurrent = part_of(call, 1, k), part_of(call, 2, k)
+    return Weights(
+        lambda x: call.apply("linear", x, weight),
+        lambda h: call.apply("linear", h, recurrent),
+        recurrent,
+        state_size(call, dims_of(recurrent)[1]),
+    )
+
+
+def _direction(
+    call: Call,
+    x: Tensor,
+    weights: Weights,
+    k: int,
+    gates: int,
+    count: int,
+    defaults: tuple[str, ...],
+) -> Direction:
+    size = weights.size
     steps, batch, width = dims_of(x)
-    flat = call.reshape(x, (ir.mul(steps, batch), width))
-    products = call.apply("linear", flat, weight)
+    products = weights.inputs(call.reshape(x, (ir.mul(steps, batch), width)))
     bias = None
     if call.has(3):
-        first, bias = (_weights(call, 3, k, s, s + gates * size) for s in (0, gates * size))
+        first, bias = (part_of(call, 3, k, s, s + gates * size) for s in (0, gates * size))
         products = call.apply("add", products, first)
     products = call.reshape(products, (steps, batch, gates * size))
     names = list(call.attr("activations", defaults * count))[k * len(defaults) :]
-    peepholes = _weights(call, 7, k) if call.has(7) else None
+    peepholes = part_of(call, 7, k) if call.has(7) else None
     functions = [_activation(call, names[n], k * len(defaults) + n) for n in range(len(defaults))]
-    return Direction(products, recurrent, bias, peepholes, functions, size)
+    return Direction(products, weights, bias, peepholes, functions)
 
 
 def _initial(call: Call, x: Tensor, part: Direction, k: int, position: int) -> Tensor:
@@ -171,10 +222,8 @@ def _gate(call: Call, value: Tensor, index: int, size: int) -> Tensor:
 
 def _with_state(call: Call, part: Direction, h: Tensor) -> Tensor:
     """h · Rᵀ + bias."""
-    operands = [h, part.recurrent]
-    if part.recurrent_bias is not None:
-        operands.append(part.recurrent_bias)
-    return call.apply("linear", *operands)
+    product, bias = part.weights.states(h), part.recurrent_bias
+    return product if bias is None else call.apply("add", product, bias)
 
 
 def _rnn_step(call: Call, part: Direction, x: Tensor, state: list[Tensor]) -> list[Tensor]:
@@ -195,7 +244,9 @@ def _gru_step(call: Call, part: Direction, x: Tensor, state: list[Tensor]) -> li
     if call.attr("linear_before_reset", 0):
         inner = call.apply("multiply", r, _gate(call, product, 2, size))
     else:
-        weight = call.apply("slice", part.recurrent, axis=0, begin=2 * size, end=3 * size, step=1)
+        weight = call.apply(
+            "slice", part.weights.recurrent, axis=0, begin=2 * size, end=3 * size, step=1
+        )
         inner = call.apply("linear", call.apply("multiply", r, h), weight)
         if part.recurrent_bias is not None:
             inner = call.apply("add", inner, _gate(call, part.recurrent_bias, 2, size))
