@@ -40,6 +40,22 @@ def test_maxima_return_to_their_positions(agrees: Any) -> None:
     )
 
 
+def test_positions_in_adaptive_windows(agrees: Any) -> None:
+    """Of the first of equal maxima, and of the last NaN."""
+
+    def pooled(x: Any) -> Any:
+        line, volume = x.flatten(1, 2), x.unsqueeze(1)
+        return (
+            F.adaptive_max_pool1d(line, 2, return_indices=True),
+            F.adaptive_max_pool2d(x, (2, 9), return_indices=True),
+            F.adaptive_max_pool3d(volume, (2, None, 3), return_indices=True),
+        )
+
+    x = torch.randint(-2, 3, (2, 3, 4, 7)).float()
+    x = torch.where(torch.rand(x.shape) < 0.1, torch.nan, x)
+    agrees(pooled, x, shapes=[{0: N}], others=[(x[:1],)])
+
+
 def test_reshapes_that_fit_some_sizes_are_checked_by_each_call() -> None:
     """A pool with a large window leaves one place of images up to 60 x 60."""
 

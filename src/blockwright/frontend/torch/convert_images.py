@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from blockwright import ir
 from blockwright.frontend.torch.operands import (
     Converter,
     Registry,
     as_exported,
     batched,
-    only_first,
+    dims_of,
     per_axis,
+    reshape,
 )
+from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
@@ -100,16 +106,6 @@ def _with_positions(rank: int) -> Converter:
     return both
 
 
-def _without_positions(convert: Converter) -> Converter:
-    """The overload that also returns the indices of the maxima, which must not be used."""
-
-    def first(imp: Importer, node: Any, *args: Any) -> Any:
-        only_first(node)
-        return [convert(imp, _Part(node, 0), *args), None]
-
-    return first
-
-
 class _Part:
     """Presents a node with several results as the node of one of them."""
 
@@ -158,6 +154,65 @@ def _adaptive_pool(kind: str, rank: int) -> Converter:
     return convert
 
 
+def _adaptive_max_pool(rank: int) -> Converter:
+    """Maxima, and their positions in the plane or volume of a channel if they are used."""
+    convert = _adaptive_pool("max", rank)
+
+    def both(imp: Importer, node: Any, x: Any, size: Any) -> Any:
+        used = any(user.args[1] == 1 and user.users for user in node.users)
+        first = convert(imp, _Part(node, 0), x, size)
+        if not used:
+            return [first, None]
+        places = _adaptive_positions(imp, batched(imp, x, rank), per_axis(size, rank))
+        return [first, as_exported(imp, _Part(node, 1), places)]
+
+    return both
+
+
+def _adaptive_positions(imp: Importer, x: Any, wanted: tuple[Any, ...]) -> Any:
+    """The position of the first maximum in each window, or of the last NaN if there is one."""
+    op, (batch, channels, *spatial) = imp.builder.op, dims_of(x)
+    sizes = [ir.const_int(size) for size in spatial]
+    if None in sizes:
+        raise ImporterError(
+            "positions in adaptive windows of images of symbolic sizes",
+            code="BW507",
+            help="export the model for one size of images",
+        )
+    steps, places = _adaptive_windows([n for n in sizes if n is not None], wanted)
+    count, length = places.shape
+    flat = reshape(imp, x, (batch, channels, -1))
+    windows = op("take", flat, places.reshape(-1), axis=2)
+    windows = reshape(imp, windows, (batch, channels, count, length))
+    best = op("argmax", windows, axis=3, keepdims=False)
+    if x.tensor_info.dtype.is_float:
+        nan = op("isnan", windows)
+        back = op("argmax", op("astype", op("flip", nan, axis=3), dtype="int32"), axis=3)
+        last = op("subtract", back, scalar=length - 1, scalar_side="left")
+        best = op("where", op("any", nan, axes=(3,), keepdims=False), last, best)
+    best = op("add", best, np.arange(count) * length)
+    return reshape(imp, op("take", places.reshape(-1), best, axis=0), (batch, channels, *steps))
+
+
+def _adaptive_windows(
+    sizes: Sequence[int], wanted: Sequence[int | None]
+) -> tuple[list[int], np.ndarray]:
+    """The number of windows per axis, and the flat positions in each window.
+
+    Shorter windows repeat their last position.
+    """
+    steps = [size if w is None else w for size, w in zip(sizes, wanted, strict=True)]
+    places = np.zeros((1, 1), np.int64)
+    for size, step in zip(sizes, steps, strict=True):
+        index = np.arange(step)
+        begin, end = index * size // step, -(-(index + 1) * size // step)
+        own = begin[:, None] + np.arange(max((end - begin).max(initial=0), 1))
+        own = np.minimum(own, end[:, None] - 1)
+        both = places[:, None, :, None] * size + own[None, :, None, :]
+        places = both.reshape(len(places) * step, -1)
+    return steps, places
+
+
 def _tables() -> None:
     """Register the pools for each number of spatial axes."""
     for rank in (1, 2, 3):
@@ -165,8 +220,7 @@ def _tables() -> None:
         TABLE.overload(f"aten.max_pool{rank}d_with_indices.default")(_with_positions(rank))
         TABLE.row(f"nn.avg_pool{rank}d")(_avg_pool(rank))
         TABLE.row(f"nn.adaptive_avg_pool{rank}d")(_adaptive_pool("avg", rank))
-        largest = _without_positions(_adaptive_pool("max", rank))
-        TABLE.row(f"nn.adaptive_max_pool{rank}d")(largest)
+        TABLE.row(f"nn.adaptive_max_pool{rank}d")(_adaptive_max_pool(rank))
 
 
 _tables()
