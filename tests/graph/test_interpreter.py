@@ -441,6 +441,48 @@ def test_foreign_functions_may_be_registered_with_tvm_ffi() -> None:
     same(run(text, X[0]), -X[0])
 
 
+def test_foreign_functions_do_not_write_to_their_arguments() -> None:
+    def fill(x: Any, *others: Any) -> object:
+        x[...] = 3
+        return x
+
+    text = """
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n",), "float32")):
+        y = R.exp(x)
+        o = R.call_packed("fill", y, sinfo_args=R.Object)
+        return y
+    """
+    assert "fill wrote to argument 0" in refusal("BW770", text, X[0], packed={"fill": fill})
+
+
+def test_programs_call_foreign_functions() -> None:
+    def fill(x: Any, value: int) -> None:
+        x[...] = value
+
+    text = """
+    @T.prim_func
+    def fill(x: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        T.call_packed("blockwright.test.fill", T.tensor(x[0]), n)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        y = R.exp(x)
+        z = R.call_tir_inplace(cls.fill, (y,), 0, R.Tensor((n,), "float32"))
+        return z
+    """
+    wanted = np.full(4, 4, F32)
+    same(run(text, X[0], packed={"blockwright.test.fill": fill}), wanted)
+    assert "there is no function" in refusal("BW711", text, X[0])
+    tvm_ffi = pytest.importorskip("tvm_ffi")
+    tvm_ffi.register_global_func(
+        "blockwright.test.fill", lambda x, n: fill(np.from_dlpack(x), n), override=True
+    )
+    same(run(text, X[0]), wanted)
+
+
 # ----------------------------------------------------------------------------- casts and signatures
 CAST = """
 @R.function

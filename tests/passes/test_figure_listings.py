@@ -53,6 +53,15 @@ def library() -> None:
         q, k, v = np.from_dlpack(x).transpose(1, 0, 2, 3)
         np.from_dlpack(out)[...] = q + k * v
 
+    @ffi.register_global_func("func_mm_gelu", override=True)
+    def mm_gelu(a: Any, b: Any, out: Any) -> None:
+        np.from_dlpack(out)[...] = np.maximum(np.from_dlpack(a) @ np.from_dlpack(b), 0)
+
+    @ffi.register_global_func("custom_inplace_update", override=True)
+    def update(x: Any) -> None:
+        data = np.from_dlpack(x)
+        data *= 2
+
 
 def test_calls_of_programs_libraries_and_functions() -> None:
     exe = compiled("cross_level")
@@ -98,6 +107,19 @@ def test_the_same_before_and_after_fusion(name: str) -> None:
 def test_a_workspace_that_the_graph_allocates() -> None:
     x, w = whole(2, 2048), whole(2048, 4096)
     np.testing.assert_array_equal(compiled("lifted_workspace")(x, w), x @ w)
+
+
+def test_a_region_that_devices_capture_is_called() -> None:
+    exe, a, b = compiled("captured"), whole(5, 128), whole(128, 256)
+    np.testing.assert_array_equal(exe(a, b), np.maximum(a @ b, 0))
+
+
+def test_a_packed_function_updates_a_value() -> None:
+    x = whole(7)
+    wanted = 2 * (np.exp(x) + x)
+    np.testing.assert_allclose(compiled("opaque_update")(x), wanted, rtol=1e-6)
+    module = module_of("opaque_update")
+    np.testing.assert_allclose(bw.interpret(module, x, entry="opaque_update"), wanted, rtol=1e-6)
 
 
 def test_encoded_weights() -> None:

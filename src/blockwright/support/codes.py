@@ -329,6 +329,7 @@ CODES: dict[str, str] = {
     "BW767": "Interpreter: index exceeds 64 bits.",
     "BW768": "Interpreter: calls of graph functions nested too deeply.",
     "BW769": "Interpreter: value of a graph function that does not have its annotation.",
+    "BW770": "Interpreter: a foreign function wrote to an argument.",
     "BW790": "Missing runtime package for calls of compiled code.",
     # ---------------------------------------------------------------------------------- artefacts
     "BW800": "File is not an artefact.",

@@ -51,6 +51,20 @@ class Module:
                 Y[vi, vj] += partial[vk0, vi, vj]
 
     @T.prim_func
+    def mm_gelu(A: T.Buffer(("n", 128), "float32"), B: T.Buffer((128, 256), "float32"),
+                C: T.Buffer(("n", 256), "float32")):  # fmt: skip
+        n = T.int64()
+        with T.block("mm_gelu"):
+            T.reads(A[0:n, 0:128], B[0:128, 0:256])
+            T.writes(C[0:n, 0:256])
+            T.call_packed("func_mm_gelu", T.tensor(A[0, 0]), T.tensor(B[0, 0]), T.tensor(C[0, 0]))
+
+    @T.prim_func
+    def update(X: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        T.call_packed("custom_inplace_update", T.tensor(X[0]))
+
+    @T.prim_func
     def decode_q4(
         Wdata: T.Buffer((128, 32), "uint32"),
         Wscale: T.Buffer((128, 8), "float16"),
@@ -212,11 +226,25 @@ class Module:
         a: R.Tensor(("n", 128), "f32"), b: R.Tensor((128, 256), "f32"), storage_c: R.Object
     ):
         n = T.int64()
-        c: R.Tensor((n, 256), "f32") = R.memory.alloc_tensor(
+        c0: R.Tensor((n, 256), "f32") = R.memory.alloc_tensor(
             storage_c, R.shape([n, 256]), dtype="f32"
         )
-        R.call_packed("func_mm_gelu", a, b, c, sinfo_args=[R.Object])
+        c: R.Tensor((n, 256), "f32") = R.call_tir_inplace(
+            cls.mm_gelu, [a, b, c0], inplace_indices=[2], out_sinfo=R.Tensor((n, 256), "f32")
+        )
         return c
+
+    @R.function(pure=False)
+    def opaque_update(x: R.Tensor(("n",), "f32")):
+        n = T.int64()
+        with R.dataflow():
+            lv0 = R.exp(x)
+            gv0: R.Tensor((n,), "f32") = R.add(lv0, x)
+            R.output(gv0)
+        gv1 = R.call_tir_inplace(
+            cls.update, [gv0], inplace_indices=[0], out_sinfo=R.Tensor((n,), "f32")
+        )
+        return gv1
 
     # ------------------------------------------------------------------------ encoded weights
     @R.function

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from blockwright import ir
 from blockwright.graph.interpreter.values import Shape, is_array, is_scalar, is_tuple
 from blockwright.interp.run import registered_packed
 from blockwright.runtime.arrays import as_numpy
@@ -56,11 +57,48 @@ def find_foreign(name: str, packed: Mapping[str, Callable[..., Any]]) -> Foreign
     )
 
 
-def called_foreign(function: Foreign, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-    """Call a function with values; attributes are passed by name to Python, else by position."""
-    if not function.takes_dlpack:
-        return function.call(*args, **attrs)
-    return from_foreign(function.run(*map(to_foreign, args), *attrs.values()))
+def called_foreign(
+    name: str, function: Foreign, args: Sequence[Any], attrs: Mapping[str, Any]
+) -> Any:
+    """Call a function with values; attributes are passed by name to Python, else by position.
+
+    Raises: InterpretError BW770 if it writes to an argument, which is a value that others use.
+    """
+    before = [a.copy() if is_array(a) else None for a in args]
+    if function.takes_dlpack:
+        result = from_foreign(function.run(*map(to_foreign, args), *attrs.values()))
+    else:
+        result = function.call(*args, **attrs)
+    for position, (array, old) in enumerate(zip(args, before, strict=True)):
+        if old is not None and array.tobytes() != old.tobytes():
+            raise InterpretError(
+                f"{name} wrote to argument {position}, which call_packed does not declare",
+                code="BW770",
+                help="call it in a tensor program, T.call_packed(name, T.tensor(x[0])), and that "
+                "program with R.call_tir_inplace",
+            )
+    return result
+
+
+def foreign_in(
+    program: ir.PrimFunc, packed: Mapping[str, Callable[..., Any]]
+) -> dict[str, Callable[..., Any]]:
+    """The functions that a tensor program calls by name, as functions of NumPy arrays.
+
+    Raises: InterpretError BW711 if one is missing.
+    """
+    result = dict(packed)
+    for call in ir.collect(program.body, ir.Call):
+        if call.op != "call_packed" or not isinstance(call.args[0], ir.StringImm):
+            continue
+        name = call.args[0].value
+        function = find_foreign(name, packed)
+        result[name] = _on_arrays(function) if function.takes_dlpack else function.call
+    return result
+
+
+def _on_arrays(function: Foreign) -> Callable[..., Any]:
+    return lambda *args: from_foreign(function.run(*map(to_foreign, args)))
 
 
 def to_foreign(value: Any) -> Any:

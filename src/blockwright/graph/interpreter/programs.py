@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.graph.interpreter.foreign import Foreign, to_foreign
+from blockwright.graph.interpreter.foreign import Foreign, foreign_in, to_foreign
 from blockwright.graph.interpreter.symbols import Symbols
 from blockwright.graph.interpreter.values import Array, Shape, is_array
 from blockwright.graph.updates import overwritten_arguments
@@ -39,7 +39,7 @@ def run_program(
     scalars: Shape,
     call: ir.GraphCall,
     symbols: Symbols,
-    packed: dict[str, Callable[..., Any]],
+    packed: Mapping[str, Callable[..., Any]],
     limit: Limit | None,
 ) -> Any:
     """Run the tensor program of a call_tir or call_tir_inplace and return its results.
@@ -60,7 +60,7 @@ def run_program(
         *order,
         entry=call.args[0].name,
         outputs=len(fresh),
-        packed=packed,
+        packed=foreign_in(program, packed),
         limit=limit,
     )
     rest = iter(fresh)

@@ -390,7 +390,7 @@ class Interpreter:
         attrs = evaluated_attributes(call.attrs, frame.symbols)
         stated = _stated(call)
         function = find_foreign(name, self.options.packed)
-        result = admitted(stated, called_foreign(function, args, attrs))
+        result = admitted(stated, called_foreign(name, function, args, attrs))
         self._agreed((stated,), result, f"the result of {name}", call, frame)
         return result
 
@@ -472,7 +472,7 @@ class Interpreter:
             self.value(call.args[2], frame) if len(call.args) > 2 else Shape(),
             call,
             frame.symbols,
-            dict(self.options.packed),
+            self.options.packed,
             self.options.limit,
         )
 

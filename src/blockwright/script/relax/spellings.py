@@ -138,10 +138,15 @@ def composed(
     if compose is None:
         return None
     try:
-        given = inspect.signature(compose).bind(*args, **attrs).arguments
+        bound = inspect.signature(compose).bind(*args, **attrs)
     except TypeError as error:
         raise ScriptError(f"{name}: {error}", code="BW106") from None
-    return compose(**{k: convert(v) if k in _OPERANDS else v for k, v in given.items()})
+    for key, value in bound.arguments.items():
+        if key == _SEVERAL:
+            bound.arguments[key] = tuple(map(convert, value))
+        elif key in _OPERANDS:
+            bound.arguments[key] = convert(value)
+    return compose(*bound.args, **bound.kwargs)
 
 
 def spelled(
@@ -215,7 +220,8 @@ def _concat(args: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Sequence[Any
 
 
 # ------------------------------------------------------------------------------- compositions
-_OPERANDS = {"x", "y", "z", "tensors", "query", "key", "value", "bias"}
+_OPERANDS = {"x", "y", "z", "tensors", "query", "key", "value", "bias", "func", "shape"}
+_SEVERAL = "operands"
 
 
 def _op(name: str, *args: GraphExpr, **attrs: Any) -> GraphCall:
@@ -298,6 +304,40 @@ def _multiply_add(x: GraphExpr, y: GraphExpr, z: GraphExpr) -> GraphExpr:
     return _op("add", _op("multiply", x, y), z)
 
 
+def _alloc_storage(
+    shape: GraphExpr,
+    virtual_device_index: Any = 0,
+    scope: str = "global",
+    dtype: Any = "uint8",
+    storage_scope: str = "global",
+) -> GraphExpr:
+    """Memory that tensors are placed in; the compiler plans memory by itself."""
+    for where in (scope, storage_scope):
+        if where != "global":
+            raise ScriptError(
+                f"memory.alloc_storage has no implementation with scope {where!r}",
+                code="BW106",
+                help='write scope="global"',
+            )
+    return _op("zeros", shape, dtype=dtype_of(dtype))
+
+
+def _alloc_tensor(x: GraphExpr, *operands: GraphExpr, dtype: Any = "float32") -> GraphExpr:
+    """A tensor in storage: `(storage, shape)`, or `(storage, offset, shape)`."""
+    if len(operands) not in (1, 2):
+        raise ScriptError(
+            f"memory.alloc_tensor takes a storage, an offset and a shape, got {1 + len(operands)}",
+            code="BW106",
+            help="write R.memory.alloc_tensor(storage, R.shape([n]), dtype=...)",
+        )
+    return _op("zeros", operands[-1], dtype=dtype_of(dtype))
+
+
+def _captured_call(func: GraphExpr, *operands: GraphExpr) -> GraphExpr:
+    """A call that a CUDA device records once and repeats; on CPUs, a call."""
+    return GraphCall(func, operands)
+
+
 def _fields(value: GraphExpr) -> tuple[GraphExpr, ...]:
     if isinstance(value, ir.TupleExpr):
         return value.fields
@@ -305,6 +345,9 @@ def _fields(value: GraphExpr) -> tuple[GraphExpr, ...]:
 
 
 _COMPOSED: dict[str, Callable[..., GraphExpr]] = {
+    "builtin.cuda_graph_run_or_capture": _captured_call,
+    "memory.alloc_storage": _alloc_storage,
+    "memory.alloc_tensor": _alloc_tensor,
     "nn.attention": _attention,
     "ewise_fma": _multiply_add,
     "index_tensor": _index_tensor,
