@@ -347,7 +347,11 @@ def _bind_symbols(
             raise InterpretError(
                 f"{func.name}: {var.name} = {values[var]} does not fit {var.dtype}", code="BW702"
             )
-        smallest, largest = low.get(var.name, 0), high.get(var.name, values[var])
+    for var in (*compiled.scalars, *compiled.symbols):
+        if not var.dtype.is_int:
+            continue
+        least = values[var] if var in compiled.scalars else 0  # scalars have no bounds by default
+        smallest, largest = low.get(var.name, least), high.get(var.name, values[var])
         if not smallest <= values[var] <= largest:
             raise InterpretError(
                 f"{func.name}: {var.name} = {values[var]} is outside its declared "

@@ -52,7 +52,7 @@ def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
         normal = _Normalizer(function, module, known[name]).run()
-        ctx.size_checks[name] = size_checks(normal)
+        ctx.size_checks[name] = size_checks(normal, known[name].symbols)
         return normal
 
     return map_graph_functions(module, one)

@@ -6,25 +6,85 @@ Later passes may drop values, and with them their sizes. A call with an invalid 
 even if the value of that size was fused into its consumer.
 
     y = R.zeros(R.shape([6 // (n - 6)]))    # n - 6 != 0, and 6 // (n - 6) >= 0
+
+A symbol that a cast or a parameter of an inlined function binds must be in its declared range:
+
+    s = R.match_cast(R.shape([n - 3]), R.Shape((k,)))    # n - 3 >= 0
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from blockwright import ir
 from blockwright.analysis.sizes import nonzero_divisors
-from blockwright.graph import function_analyzer
+from blockwright.arith import Analyzer
+from blockwright.graph import function_analyzer, symbol_ranges
+from blockwright.graph.builder import cast_symbols
+from blockwright.ir.attributes import UPPER_BOUND
 from blockwright.ops.row import dims_text
 
 
-def size_checks(function: ir.GraphFunction) -> tuple[ir.AssertStmt, ...]:
-    """Checks of the computed sizes of a normalized function, except those already proved."""
+def size_checks(
+    function: ir.GraphFunction, replaced: Mapping[ir.Var, ir.Expr]
+) -> tuple[ir.AssertStmt, ...]:
+    """Checks of the computed sizes of a normalized function, except those already proved.
+
+    `replaced` are the symbols of its casts that have become expressions of other symbols.
+    """
+    analyzer = function_analyzer(function)
+    late = set(cast_symbols(function)).difference(
+        s for p in function.params for s in ir.parameter_symbols(p.info)
+    )
+    ranges = [
+        check
+        for symbol, value in replaced.items()
+        if symbol.dtype.is_int and late.isdisjoint(ir.free_vars(value))
+        for check in _in_range(symbol, value, function, analyzer)
+    ]
+    return (*_computed_sizes(function, analyzer), *ranges)
+
+
+def declared_ends(function: ir.GraphFunction, symbol: ir.Var) -> tuple[int, int]:
+    """The smallest and the largest value of a symbol: declared ones, or those of a size."""
+    (bounds,) = symbol_ranges(function.attrs, [symbol]).values()
+    low, extent = ir.const_int(bounds.min), ir.const_int(bounds.extent)
+    assert low is not None
+    assert extent is not None
+    return low, low + extent - 1
+
+
+def range_checks(
+    function: ir.GraphFunction, symbol: ir.Var, value: ir.Expr, what: str
+) -> list[ir.AssertStmt]:
+    """Assertions that a value is in the declared range of a symbol."""
+    low, high = declared_ends(function, symbol)
+    ends = ((ir.GE, low, f"at least {low}"), (ir.LE, high, f"at most {high}"))
+    return [
+        _check(
+            ir.compare(relation, value, ir.const(end, value.dtype)),
+            f"BW708: {what} of {function.name}: expected {words}, got %d\n"
+            "help: pass a value in the declared range",
+            value,
+        )
+        for relation, end, words in ends
+    ]
+
+
+def _in_range(
+    symbol: ir.Var, value: ir.Expr, function: ir.GraphFunction, analyzer: Analyzer
+) -> Sequence[ir.AssertStmt]:
+    """Checks of a symbol that has become an expression, except those already proved."""
+    low, high = range_checks(function, symbol, value, f"size `{symbol.name}`")
+    stated = symbol.name in function.attrs.get(UPPER_BOUND, {})
+    return [c for c in ((low, high) if stated else (low,)) if not analyzer.prove(c.condition)]
+
+
+def _computed_sizes(function: ir.GraphFunction, analyzer: Analyzer) -> tuple[ir.AssertStmt, ...]:
     sizes = dict.fromkeys(size for info in _infos(function) for size in _sizes(info))
     dims = dict.fromkeys(size for info in _infos(function) for size in _dims(info))
     if not sizes:
         return ()
-    analyzer = function_analyzer(function)
     result = [
         _check(holds, f"BW716: a size of {function.name}: integer division by zero")
         for holds in nonzero_divisors(sizes, analyzer)

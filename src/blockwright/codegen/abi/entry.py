@@ -101,6 +101,7 @@ class _Entry:
         self.symbols.solve()
         self.symbols.check_expressions()
         self.symbols.check_bounds(self.func.attrs, self.convention.symbols)
+        self.symbols.check_scalars(self.func.attrs, self.convention.scalars)
         self._overlap()
         ticks.append(self._clock())
         self.scalars |= self.objects.hidden()

@@ -169,6 +169,23 @@ class Symbols:
                 "a scalar parameter",
             )
 
+    def check_scalars(self, attrs: Mapping[str, Any], scalars: Sequence[Var]) -> None:
+        """Check declared bounds of integer parameters, which have none by default."""
+        ends = (
+            (LOWER_BOUND, "sge", "at least", "pass a larger number"),
+            (UPPER_BOUND, "sle", "at most", "pass a smaller number"),
+        )
+        for var in scalars:
+            for bound, relation, words, remedy in ends:
+                end = dict(attrs.get(bound, {})).get(var.name)
+                if end is None or not var.dtype.is_int:
+                    continue
+                value = self.index(var)
+                fine = self.e.compare(relation, value, int_const(int(end)))
+                text = f"expected {words} {int(end)}, got %lld"
+                subject = f"argument `{var.name}`"
+                self.check.require_about(subject, fine, "BW708", text, remedy, value)
+
     def check_bounds(self, attrs: Mapping[str, Any], symbols: Sequence[Var]) -> None:
         """Check declared bounds of symbolic sizes; sizes that were solved for may be negative."""
         e = self.e

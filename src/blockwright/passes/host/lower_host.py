@@ -340,6 +340,8 @@ class _Host:
         pairs = zip(callee.function.params, call.args, strict=True)
         tensors = [arg for param, arg in pairs if param in callee.buffers]
         scalars = list(callee.scalars_of(call.args, self._pointer))
+        checks = callee.range_checks(call.args, self._pointer)
+        self.steps += [c for c in checks if not self.analyzer.prove(c.condition)]
         if callee.depth is not None:
             scalars.append(self._inner_depth())
         if any(is_boxed(out.info) != (k in callee.slots) for k, out in enumerate(outs)):

@@ -24,11 +24,14 @@ from blockwright.ir.attributes import (
     IS_HOST,
     IS_PRIVATE,
     LATE_RESULTS,
+    LOWER_BOUND,
     NUM_OUTPUTS,
     OBJECT_PARAMS,
     OBJECT_RESULTS,
+    UPPER_BOUND,
 )
 from blockwright.ops.row import dims_text
+from blockwright.passes.size_checks import declared_ends, range_checks
 from blockwright.support import GraphError
 
 _HANDLE = ir.dtype_of("handle")
@@ -54,7 +57,8 @@ class HostSignature:
     Attributes:
         buffers: parameter → its buffer, for tensors.
         params: variables of the program in order, without results.
-        checks: sizes of a shape or scalar parameter that must agree with its annotation.
+        bounded: symbols that are a parameter; their callers check that they are in their range.
+        checks: of shape and scalar parameters, which must agree with their annotations.
         outputs: the buffers of results, with their handles; late: those that the program allocates.
         objects: parameter → its variable, for objects and functions.
         slots: result → its slot, for objects and functions; by position among the results.
@@ -71,6 +75,7 @@ class HostSignature:
         self.slots: dict[int, ir.Var] = {}
         self.closure = False
         self.params: list[ir.Var] = []
+        self.bounded: list[ir.Var] = []
         self.checks: list[ir.Stmt] = []
         self._handles: list[tuple[ir.Var, ir.Buffer]] = []
         for param in function.params:
@@ -97,6 +102,8 @@ class HostSignature:
     def _scalar(self, name: str, value: ir.Expr | None, dtype: ir.DType) -> None:
         if isinstance(value, ir.Var) and all(value is not p for p in self.params):
             self.params.append(value)
+            if value.dtype.is_int:
+                self.bounded.append(value)
             return
         var = ir.Var(name, dtype)
         self.params.append(var)
@@ -151,7 +158,11 @@ class HostSignature:
         extra = () if self.depth is None else (self.depth,)
         slots = self.slots.values()
         params = (*self.params, *extra, *slots, *self.outputs.values())
-        attrs = {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
+        attrs: dict[str, Any] = {
+            key: {**self.function.attrs.get(key, {}), **ends}
+            for key, ends in self._ends().items()
+            if ends or key in self.function.attrs
+        }
         attrs |= {"global_symbol": self.name, NUM_OUTPUTS: len(results), IS_HOST: True}
         if private:
             attrs[IS_PRIVATE] = True
@@ -159,6 +170,21 @@ class HostSignature:
             attrs[LATE_RESULTS] = {self.outputs[b].name: _described(b) for b in self.late}
         attrs |= self._object_attributes()
         return ir.PrimFunc(params, (*self._handles, *results), body, attrs)
+
+    def _ends(self) -> dict[str, dict[str, int]]:
+        """The bounds of `bounded`, as attributes: calls from outside check declared ones."""
+        ranges = {s.name: declared_ends(self.function, s) for s in self.bounded}
+        lower, upper = ({name: ends[k] for name, ends in ranges.items()} for k in (0, 1))
+        return {LOWER_BOUND: lower, UPPER_BOUND: upper}
+
+    def range_checks(
+        self, args: Sequence[ir.GraphExpr], pointer: Callable[[ir.GraphExpr], ir.Expr]
+    ) -> Iterator[ir.AssertStmt]:
+        """Assertions that the scalars of a call are in the ranges of the symbols they bind."""
+        own = [v for v in self.params if all(v is not h for h, _ in self._handles)]
+        for var, value in zip(own, self.scalars_of(args, pointer), strict=True):
+            if any(var is symbol for symbol in self.bounded):
+                yield from range_checks(self.function, var, value, f"`{var.name}`")
 
     def _object_attributes(self) -> dict[str, Any]:
         kinds = {
