@@ -14,7 +14,7 @@ from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import SymbolBinding
 from blockwright.ops.attribute_kinds import check_attribute
 from blockwright.ops.implementation import ATTRIBUTE, check_implementation
-from blockwright.ops.row import REQUIRED, OpContext, OpRow
+from blockwright.ops.row import REQUIRED, OpContext, OpRow, SizeCondition
 from blockwright.ops.table import OPERATORS
 from blockwright.support import BlockwrightError, GraphError
 from blockwright.support.former_names import replacement_of_attribute
@@ -154,8 +154,23 @@ def _operator(
             code="BW405",
             help="operators are rows of blockwright.ops.table",
         )
+    return _of_row(row, call, infos, OpContext(name, analyzer))
+
+
+def size_conditions(call: ir.GraphCall, analyzer: Analyzer) -> list[SizeCondition]:
+    """What an operator requires of the sizes of its annotated operands and does not prove."""
+    row = OPERATORS.get(call.op.name) if isinstance(call.op, ir.OpRef) else None
+    if row is None or not row.conditional:
+        return []
+    ctx = OpContext(row.name, analyzer)
+    _of_row(row, call, _argument_infos(call.args), ctx)
+    return ctx.unproved
+
+
+def _of_row(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info], ctx: OpContext) -> ir.Info:
+    name = row.name
     _check_arguments(row, call, infos)
-    ctx, attrs = OpContext(name, analyzer), {**row.attrs, **call.attrs}
+    attrs = {**row.attrs, **call.attrs}
     try:
         result = row.deduce(ctx, infos, attrs)
         check_implementation(row, ctx, [i for i in infos if isinstance(i, ir.TensorInfo)], attrs)

@@ -51,7 +51,11 @@ def _clamped(ctx: OpContext, value: ir.Expr, low: ir.Expr, high: ir.Expr) -> ir.
 
 
 def _slice_bounds(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> tuple[ir.Expr, ir.Expr, int]:
-    """Start, number of elements and step of a slice along a dimension of `size`."""
+    """Start, number of elements and step of a slice along a dimension of `size`.
+
+    Negative bounds count from the end. A bound that is an expression must have the same sign for
+    all sizes: calls check it.
+    """
     step = attrs["step"]
     if not isinstance(step, int) or step < 1:
         raise ctx.error(f"step {step!r} is not a positive number", "use flip for reverse order")
@@ -61,8 +65,13 @@ def _slice_bounds(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> tuple[ir.Expr,
             ends.append(default)
             continue
         dim = as_dim(value)
-        if isinstance(dim, ir.IntImm) and dim.value < 0:
+        if ctx.analyzer.prove(ir.compare(ir.LT, dim, ZERO)):
             dim = ir.add(size, dim)
+        elif ctx.equal(ir.add(size, dim), ZERO):  # -n of an axis of n, which may be empty
+            dim = ZERO
+        else:
+            said = dims_text(dim)
+            ctx.require(ir.compare(ir.GE, dim, ZERO), f"the bound {said} of a slice is negative")
         ends.append(_clamped(ctx, dim, ZERO, size))
     begin, end = ends
     length = ctx.analyzer.simplify(ir.sub(end, begin))
@@ -341,6 +350,7 @@ ROWS: tuple[OpRow, ...] = (
         "Elements begin, begin + step, … below end along an axis, clamped as in Python.",
         layout="axis",
         kinds={"axis": "int"},
+        conditional=True,
     ),
     OpRow(
         "slice_scatter",

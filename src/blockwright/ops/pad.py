@@ -37,16 +37,19 @@ def _pad_width(ctx: OpContext, attrs: Attrs, rank: int) -> list[tuple[ir.Expr, i
 
 
 def _check_pad_fits(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> None:
-    """Check that the axis has enough elements to reflect; others may be repeated."""
-    if attrs["pad_mode"] != "reflect":
-        return
+    """Check that an axis has elements to repeat, and enough to reflect."""
+    mode = attrs["pad_mode"]
     for size, pair in zip(shape, _pad_width(ctx, attrs, len(shape)), strict=True):
         for wide in pair:
-            if ctx.analyzer.prove(ir.compare(ir.GE, wide, size)):
-                raise ctx.error(
-                    f"padding {dims_text(wide)} is too wide for an axis of "
-                    f"{dims_text(size)} to reflect"
-                )
+            if mode == "constant" or ir.is_const_int(wide, 0):
+                continue
+            what = f"padding {dims_text(wide)} is too wide for an axis of {dims_text(size)} to"
+            if mode == "reflect":
+                ctx.require(ir.compare(ir.LT, wide, size), f"{what} reflect")
+            else:
+                enough = ir.compare(ir.GT, size, ZERO)
+                none = ir.compare(ir.EQ, wide, ZERO)
+                ctx.require(ir.logical_or(enough, none), f"{what} repeat")
 
 
 def _padded_shape(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> list[ir.Expr]:
@@ -127,5 +130,6 @@ ROWS: tuple[OpRow, ...] = (
         ),
         "Padding (before, after) for each axis: a constant, or elements of the axis itself.",
         layout="pad",
+        conditional=True,
     ),
 )

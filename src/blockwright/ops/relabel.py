@@ -116,7 +116,12 @@ def resolve(
     else:
         below = SymbolicProduct()
         below.number, below.factors = known.number, theirs
-        dim = ctx.analyzer.simplify(ir.floordiv(rest.expr(), below.expr()))
+        whole, part = rest.expr(), below.expr()
+        ctx.require(
+            ir.compare(ir.EQ, ir.floormod(whole, part), as_dim(0)),
+            f"-1 has no solution: ({dims_text(*shape)}) into ({dims_text(*wanted)})",
+        )
+        dim = ctx.analyzer.simplify(ir.floordiv(whole, part))
     return tuple(dim if i == holes[0] else d for i, d in enumerate(wanted))
 
 

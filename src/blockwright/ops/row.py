@@ -53,17 +53,45 @@ class UnequalSizes(GraphError):
         super().__init__(message, code="BW401", help=help)
 
 
+class SizeCondition(msgspec.Struct, frozen=True):
+    """What an operator requires of sizes and deduction could not prove.
+
+    `message` says what is wrong if it does not hold, with one `%d` for each of `values`.
+    """
+
+    holds: ir.Expr
+    message: str
+    values: tuple[ir.Expr, ...] = ()
+
+
 class OpContext:
     """Context of deduction and lowering: facts about symbolic dimensions, and error messages.
 
     Attributes:
         analyzer: has the declared ranges of the function's symbols.
         name: the operator's name, for messages.
+        unproved: conditions on sizes that each call has to check.
     """
 
     def __init__(self, name: str, analyzer: Analyzer | None = None) -> None:
         self.name = name
         self.analyzer = analyzer or Analyzer()
+        self.unproved: list[SizeCondition] = []
+
+    def require(self, holds: ir.Expr, what: str) -> None:
+        """Require a condition on sizes; calls check it if it is neither proved nor refuted.
+
+        Args:
+            what: the error if it does not hold.
+        """
+        if self.analyzer.prove(holds):
+            return
+        if self.analyzer.prove(ir.logical_not(holds)):
+            raise self.error(what)
+        found = dict.fromkeys(ir.free_vars(holds))
+        sizes = ", ".join(f"{v.name} = %d" for v in found)
+        message = f"{self.name}: {what}".replace("%", "%%") + f", got {sizes}"
+        self.unproved.append(SizeCondition(holds, message, tuple(found)))
 
     def equal(self, a: ir.Expr, b: ir.Expr) -> bool:
         """Whether two dimensions are provably equal."""
@@ -246,6 +274,8 @@ class OpRow(msgspec.Struct, frozen=True):
             results. `deduce` then gives results of unknown shape, and the program of `lower` writes
             results of the largest size, of which the first elements count, and last the size, an
             int64 tensor of one element.
+        conditional: whether `deduce` may leave conditions on sizes to the call
+            (`OpContext.require`).
     """
 
     name: str
@@ -263,6 +293,7 @@ class OpRow(msgspec.Struct, frozen=True):
     kinds: dict[str, Kind] = {}
     implementations: tuple[Implementation[Any], ...] = ()
     bounded: Bounds | None = None
+    conditional: bool = False
 
 
 class _Required:

@@ -242,6 +242,7 @@ ROWS: tuple[OpRow, ...] = (
             (ints(2, 3, 4, 5), {"shape": (6, -1, 2)}),
         ),
         "The same elements in row-major order with another shape; one dimension may be -1.",
+        conditional=True,
     ),
     _view(
         "flatten",

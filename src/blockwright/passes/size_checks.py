@@ -7,6 +7,8 @@ even if the value of that size was fused into its consumer.
 
     y = R.zeros(R.shape([6 // (n - 6)]))    # n - 6 != 0, and 6 // (n - 6) >= 0
 
+What an operator requires of sizes is checked, such as that a reshape to (-1, 4) leaves no rest.
+
 A symbol that a cast or a parameter of an inlined function binds must be in its declared range:
 
     s = R.match_cast(R.shape([n - 3]), R.Shape((k,)))    # n - 3 >= 0
@@ -21,6 +23,7 @@ from blockwright.analysis.sizes import nonzero_divisors
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer, symbol_ranges
 from blockwright.graph.builder import cast_symbols
+from blockwright.graph.deduce import size_conditions
 from blockwright.ir.attributes import UPPER_BOUND
 from blockwright.ops.row import dims_text
 
@@ -42,7 +45,17 @@ def size_checks(
         if symbol.dtype.is_int and late.isdisjoint(ir.free_vars(value))
         for check in _in_range(symbol, value, function, analyzer)
     ]
-    return (*_computed_sizes(function, analyzer), *ranges)
+    required = [
+        _check(
+            condition.holds,
+            f"BW708: {condition.message}\nhelp: pass tensors of other sizes",
+            *condition.values,
+        )
+        for binding in function.bindings
+        if isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.GraphCall)
+        for condition in size_conditions(binding.value, analyzer)
+    ]
+    return (*_computed_sizes(function, analyzer), *ranges, *required)
 
 
 def declared_ends(function: ir.GraphFunction, symbol: ir.Var) -> tuple[int, int]:

@@ -1,0 +1,86 @@
+"""What operators require of symbolic sizes is proved, refused, or checked by each call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+
+CASES: dict[str, tuple[str, dict[int, list[Any]], list[int]]] = {
+    "reflect": (
+        'R.pad(x, pad_width=((3, 2),), pad_mode="reflect")',
+        {4: [3, 2, 1, 0, 1, 2, 3, 2, 1]},
+        [0, 2, 3],
+    ),
+    "replicate": (
+        'R.pad(x, pad_width=((2, 1),), pad_mode="replicate")',
+        {1: [0, 0, 0, 0], 2: [0, 0, 0, 1, 1]},
+        [0],
+    ),
+    "circular": (
+        'R.pad(x, pad_width=((3, 0),), pad_mode="circular")',
+        {1: [0, 0, 0, 0], 2: [1, 0, 1, 0, 1]},
+        [0],
+    ),
+    "rows": ("R.reshape(x, (-1, 2))", {0: [], 4: [[0, 1], [2, 3]]}, [3, 7]),
+    "columns": ("R.reshape(x, (2, -1))", {4: [[0, 1], [2, 3]]}, [5]),
+    "last": (
+        "R.strided_slice(x, axes=[0], begin=[n - 3], end=[n])",
+        {3: [0, 1, 2], 5: [2, 3, 4]},
+        [0, 2],
+    ),
+    "all but the last": (
+        "R.strided_slice(x, axes=[0], begin=[0], end=[n - 3])",
+        {3: [], 5: [0, 1]},
+        [2],
+    ),
+    "from the end": (
+        "R.strided_slice(x, axes=[0], begin=[-n], end=[-1])",
+        {0: [], 1: [], 3: [0, 1]},
+        [],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    functions = "".join(
+        f"""
+    @R.function
+    def f{k}(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return {body}
+"""
+        for k, (body, _, _) in enumerate(CASES.values())
+    )
+    return bw.compile(bw.from_source(f"@I.ir_module\nclass Module:{functions}"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_conditions_on_sizes(compiled: Any, name: str) -> None:
+    entry = compiled[f"f{list(CASES).index(name)}"]
+    _, good, bad = CASES[name]
+    for size, wanted in good.items():
+        found = entry(np.arange(size, dtype="float32"))
+        np.testing.assert_array_equal(found.ravel(), np.ravel(wanted))
+    for size in bad:
+        with pytest.raises(bw.ArgumentError) as caught:
+            entry(np.arange(size, dtype="float32"))
+        assert caught.value.code == "BW708"
+
+
+def test_conditions_that_no_size_fulfils_are_refused() -> None:
+    module = bw.from_source("""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return R.pad(x, pad_width=((n + 1, 0),), pad_mode="reflect")
+""")
+    with pytest.raises(bw.GraphError, match="too wide") as caught:
+        bw.compile(module)
+    assert caught.value.code == "BW401"
