@@ -27,6 +27,15 @@ def test_images_are_sampled_at_places(agrees: Any) -> None:
     )
 
 
+def test_images_of_any_size_are_sampled_at_constant_places(agrees: Any) -> None:
+    grid = 2 * torch.rand(1, 2, 3, 2) - 1
+
+    def sampled(x: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(x, grid, align_corners=False)
+
+    agrees(sampled, torch.randn(1, 2, 5, 6), shapes=[{2: H, 3: W}])
+
+
 def test_maxima_return_to_their_positions(agrees: Any) -> None:
     def there_and_back(x: Any) -> Any:
         values, places = F.max_pool2d(x, 2, return_indices=True)

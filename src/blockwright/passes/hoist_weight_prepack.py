@@ -66,6 +66,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis.facts import symbols_of
 from blockwright.graph.tir_calls import buffer_info
 from blockwright.ir.attributes import NOALIAS
 from blockwright.passes.context import PassContext, graph_pass
@@ -165,11 +166,12 @@ def _chain(
 ) -> Chain:
     """Longest chain of nests that begins with `first` and packs `source`.
 
-    Each nest after the first is the only statement that accesses the result of the one before.
+    Each nest after the first is the only statement that accesses the result of the one before, and
+    no nest depends on sizes of other parameters.
     """
     chain: list[ir.Stmt] = []
-    users = [first]
-    while _static(source) and len(users) == 1:
+    users, sizes = [first], set(symbols_of(func))
+    while _static(source) and len(users) == 1 and not ir.uses_var(users[0], sizes):
         own, others = uses[users[0]], [uses[s] for s in stmts if s is not users[0]]
         elsewhere = frozenset(func.buffers).union(*(used.all for used in others))
         result = own.writes & elsewhere
