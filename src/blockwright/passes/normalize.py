@@ -38,6 +38,7 @@ from blockwright.passes.check_graphs import checked
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
 from blockwright.passes.size_checks import size_checks
+from blockwright.support import GraphError
 
 
 @graph_pass
@@ -68,6 +69,7 @@ class _Normalizer(ir.Mutator):
         self.analyzer = function_analyzer(function)
         self.bindings: list[ir.Binding] = []
         self.tuples: dict[ir.GraphVar, ir.TupleExpr] = {}
+        self.bound = {s for p in function.params for s in ir.parameter_symbols(p.info)}
         self.changed = False
 
     def run(self) -> ir.GraphFunction:
@@ -121,6 +123,7 @@ class _Normalizer(ir.Mutator):
         if isinstance(pattern, ir.TupleInfo) and isinstance(value.info, ir.TupleInfo):
             self._cast_fields(binding, value, pattern, value.info)
             return
+        self._require_sizes(binding, value, pattern)
         if isinstance(pattern, ir.ObjectInfo):  # matches every value: nothing to check
             self._bind(binding.var, value, ir.VarBinding(binding.var, value))
             return
@@ -134,6 +137,30 @@ class _Normalizer(ir.Mutator):
         self._memo[binding.var] = renewed
         renamed = binding.replace(var=renewed, value=value, pattern=pattern, values=values)
         self.bindings.append(renamed)
+
+    def _require_sizes(self, cast: ir.MatchCast, value: ir.GraphExpr, pattern: ir.Info) -> None:
+        """Require that the sizes that a cast names are known before the value is.
+
+        Raises: GraphError BW407 for an object or a tensor of unknown shape.
+        """
+        if isinstance(pattern, (ir.ShapeInfo, ir.PrimInfo)):
+            self.bound.update(ir.symbolic_vars(pattern))
+        info = value.info
+        shapeless = isinstance(info, ir.TensorInfo) and info.shape is None
+        if not isinstance(pattern, ir.TensorInfo) or not (
+            shapeless or isinstance(info, ir.ObjectInfo)
+        ):
+            return
+        new = next((s for s in ir.symbolic_vars(pattern) if s not in self.bound), None)
+        if new is not None:
+            raise GraphError(
+                f"match_cast of {cast.var.name}: {new.name} would be a size of an object, which "
+                "compiled code does not read",
+                code="BW407",
+                span=cast.span,
+                help="let the function return its sizes as a tensor too, and name them first: "
+                "R.match_cast(R.tensor_to_shape(sizes), R.Shape((n,)))",
+            )
 
     def _cast_fields(
         self, cast: ir.MatchCast, value: ir.GraphExpr, pattern: ir.TupleInfo, info: ir.TupleInfo

@@ -183,6 +183,20 @@ return R.add(x, z), y
     np.testing.assert_array_equal(same, X)
 
 
+@pytest.mark.parametrize("kind", ["R.Object", "R.Tensor(ndim=1)"])
+def test_sizes_of_objects_are_not_known(kind: str) -> None:
+    """A function that returns them as well makes them known."""
+    body = f"""
+k = T.int64()
+y = R.call_packed("test.objects.unbox", b, sinfo_args={kind})
+z = R.match_cast(y, R.Tensor((k,), "float32"))
+return R.exp(z)
+"""
+    with pytest.raises(bw.GraphError, match="would be a size of an object") as caught:
+        compiled(body, 'b: R.Object, x: R.Tensor(("n",), "float32")')
+    assert caught.value.code == "BW407"
+
+
 def test_a_branch_gives_an_object_on_both_sides() -> None:
     with pytest.raises(bw.GraphError) as caught:
         compiled(
