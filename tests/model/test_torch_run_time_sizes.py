@@ -144,3 +144,28 @@ def test_places_that_elements_name() -> None:
         with pytest.raises(bw.ArgumentError, match=words) as caught:
             exe(wrong)
         assert caught.value.code == "BW719"
+
+
+def test_elements_that_the_model_reads_must_exist() -> None:
+    """The exporter knows that a mask selects as many as the model reads."""
+
+    def function(x: torch.Tensor, mask: torch.Tensor) -> Any:
+        chosen = x[mask]
+        return chosen[0], chosen[-1], chosen[1], chosen.sort().values[0], chosen.amax(0)
+
+    x, mask = torch.randn(6), torch.tensor([True, False, True, True, False, True])
+    exe = bw.compile(Model(function), (x, mask), options={"fallback": "error"})
+    for given in (mask, torch.tensor([True, True, False, False, False, False])):
+        torch.testing.assert_close(exe(x, given), function(x, given))
+    for few in (torch.zeros(6, dtype=torch.bool), torch.arange(6) == 3):
+        with pytest.raises(bw.ArgumentError) as caught:
+            exe(x, few)
+        assert caught.value.code == "BW708"
+
+
+def test_the_largest_of_no_elements() -> None:
+    x = torch.randn(6)
+    exe = bw.compile(Model(lambda x: (x[x > 0].amax(0), x.nonzero()[0])), (x.abs(),))
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(-x.abs())
+    assert caught.value.code == "BW708"

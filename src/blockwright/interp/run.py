@@ -347,10 +347,11 @@ def _bind_symbols(
             raise InterpretError(
                 f"{func.name}: {var.name} = {values[var]} does not fit {var.dtype}", code="BW702"
             )
+    unbounded = set(compiled.scalars)
     for var in (*compiled.scalars, *compiled.symbols):
         if not var.dtype.is_int:
             continue
-        least = values[var] if var in compiled.scalars else 0  # scalars have no bounds by default
+        least = values[var] if var in unbounded else 0
         smallest, largest = low.get(var.name, least), high.get(var.name, values[var])
         if not smallest <= values[var] <= largest:
             raise InterpretError(

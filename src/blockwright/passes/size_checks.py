@@ -22,7 +22,6 @@ from blockwright import ir
 from blockwright.analysis.sizes import nonzero_divisors
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer, symbol_ranges
-from blockwright.graph.builder import cast_symbols
 from blockwright.graph.deduce import size_conditions
 from blockwright.ir.attributes import UPPER_BOUND
 from blockwright.ops.row import dims_text
@@ -36,13 +35,10 @@ def size_checks(
     `replaced` are the symbols of its casts that have become expressions of other symbols.
     """
     analyzer = function_analyzer(function)
-    late = set(cast_symbols(function)).difference(
-        s for p in function.params for s in ir.parameter_symbols(p.info)
-    )
     ranges = [
         check
         for symbol, value in replaced.items()
-        if symbol.dtype.is_int and late.isdisjoint(ir.free_vars(value))
+        if symbol.dtype.is_int
         for check in _in_range(symbol, value, function, analyzer)
     ]
     required = [

@@ -25,7 +25,8 @@ _INT64 = ir.dtype_of("int64")
 @TABLE.row("nonzero")
 def _nonzero(imp: Importer, node: Any, x: Any) -> Any:
     """PyTorch has a row for each position."""
-    return imp.builder.op("permute_dims", imp.builder.op("nonzero", x), axes=(1, 0))
+    found = nonzero(imp, x, node.meta["val"].shape[0])
+    return imp.builder.op("permute_dims", found, axes=(1, 0))
 
 
 @TABLE.row("masked_select")
@@ -246,11 +247,29 @@ def _nonzero_static(imp: Importer, node: Any, x: Any, *, size: int, fill_value: 
     return op("slice", op("concat", found, more, axis=0), axis=0, begin=0, end=size, step=1)
 
 
-def positions(imp: Importer, index: Any) -> list[Any]:
-    """An index tensor for each axis that an index selects: those of the True elements of a mask."""
+def nonzero(imp: Importer, x: Any, count: Any = None) -> Any:
+    """A column for each position of a nonzero element.
+
+    Arguments: `count` is their number as the exporter knows it. A later pass names the size by its
+        symbol, and so knows its range, such as that there is an element that the model reads.
+    """
+    found = imp.builder.op("nonzero", x)
+    size = None if count is None else imp.symbols.dim(count)
+    if not isinstance(size, ir.Var):
+        return found
+    imp.sizes.declare([size])
+    rank = ir.const(len(dims_of(x)), _INT64)
+    return imp.builder.match_cast(found, ir.TensorInfo((rank, size), _INT64), "nonzero")
+
+
+def positions(imp: Importer, index: Any, count: Any = None) -> list[Any]:
+    """An index tensor for each axis that an index selects: those of the True elements of a mask.
+
+    Arguments: `count` is the number of these elements, if the exporter has a symbol for it.
+    """
     if index is None or not index.tensor_info.dtype.is_bool:
         return [index]
-    places = imp.builder.op("nonzero", index)
+    places = nonzero(imp, index, count)
     return [
         imp.builder.op(
             "squeeze",

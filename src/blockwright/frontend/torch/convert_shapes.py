@@ -270,7 +270,10 @@ def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any
 
 @TABLE.row("index")
 def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
-    indices = [place for index in indices for place in positions(imp, index)]
+    tensors = [k for k, index in enumerate(indices) if index is not None]
+    # Behind a single mask, the axis of the selected elements is that of the mask.
+    count = node.meta["val"].shape[tensors[0]] if len(tensors) == 1 else None
+    indices = [place for index in indices for place in positions(imp, index, count)]
     given = [i for i in indices if i is not None]
     axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
     if axes == tuple(range(axes[0], axes[-1] + 1)):
