@@ -135,3 +135,104 @@ def test_the_step_is_proved() -> None:
     sch = Schedule(program("uint8"))
     sch.widen_dtype(sch.get_block("B"), 0, "int16")
     assert bw.verify(program("uint8"), sch.func).verdict == "proved"
+
+
+def stored_and_read(stored: str, old: str, read: str, result: str) -> ir.PrimFunc:
+    parsed = bw.from_source(f"""
+@T.prim_func
+def main(X: T.Buffer((4,), "uint8"), C: T.Buffer((4,), "{result}")):
+    B = T.alloc_buffer((4,), "{old}")
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = {stored}
+    for i in range(4):
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = {read}
+""")
+    assert isinstance(parsed, ir.PrimFunc)
+    return parsed
+
+
+WRAPPED = [0, 10**9, 2 * 10**9, 3 * 10**9 - 2**32]
+OVERFLOWING = [
+    ("vi * 1000000000", "int32", "int64", "int64", WRAPPED),
+    ("vi * 1000000000", "int32", "float64", "float64", WRAPPED),
+    ("T.Cast('int32', T.Cast('int64', vi) * 1000000000)", "int32", "int64", "int64", WRAPPED),
+    ("T.Select(vi > 1, vi * 1000000000, 3)", "int32", "int64", "int64", [3, 3, *WRAPPED[2:]]),
+    ("T.Cast('uint32', vi - 2)", "uint32", "int64", "int64", [2**32 - 2, 2**32 - 1, 0, 1]),
+    ("T.Cast('int8', vi * 100)", "int8", "int64", "int64", [0, 100, -56, 44]),
+    ("T.if_then_else(vi < 3, 7, vi * 1000000000)", "int32", "int64", "int64",
+     [7, 7, 7, WRAPPED[3]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stored", "old", "new", "result", "expected"), OVERFLOWING)
+@pytest.mark.parametrize("step", ["widen_dtype", "unsafe.set_dtype"])
+def test_a_stored_index_keeps_its_wrap(
+    step: str, stored: str, old: str, new: str, result: str, expected: list[int]
+) -> None:
+    """A stored index is reduced to the old type first: in the wider one it would fit."""
+    func = stored_and_read(stored, old, f"T.Cast('{result}', B[vi])", result)
+    sch = Schedule(func, verify="check" if step.startswith("unsafe") else "full")
+    change = sch.widen_dtype if step == "widen_dtype" else sch.unsafe.set_dtype
+    change("B", 0, new)
+    ir.assert_structural_equal(bw.from_source(sch.func.script()), sch.func)
+    for program in (func, sch.func):
+        interpreted, built = np.zeros(4, result), np.zeros(4, result)
+        interpret(program, np.zeros(4, "uint8"), interpreted)
+        build(program)["main"](np.zeros(4, "uint8"), built)
+        np.testing.assert_array_equal(interpreted, expected)
+        np.testing.assert_array_equal(built, expected)
+
+
+def test_an_index_that_fits_is_stored_without_a_mark() -> None:
+    sch = Schedule(stored_and_read("vi * 1000", "int32", "T.Cast('int64', B[vi])", "int64"))
+    sch.widen_dtype("B", 0, "int64")
+    assert not ir.collect(sch.func.body, ir.Call)
+
+
+def test_an_index_of_inner_loops_that_fits_is_stored_without_a_mark() -> None:
+    func = bw.from_source("""
+@T.prim_func
+def main(C: T.Buffer((8,), "int64")):
+    B = T.alloc_buffer((8,), "int32")
+    for i in range(2):
+        with T.block("B"):
+            vi = T.axis.spatial(2, i)
+            for k in range(4):
+                B[vi * 4 + k] = vi * 1000 + k
+    for i in range(8):
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = T.Cast("int64", B[vi])
+""")
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    sch.widen_dtype("B", 0, "int64")
+    assert not ir.collect(sch.func.body, ir.Call)
+
+
+@pytest.mark.parametrize(
+    ("stored", "old", "new", "result", "expected"),
+    [
+        ("X[vi]", "uint8", "float32", "int8", [100, -106, -56, -1]),
+        ("T.Cast('uint32', X[vi]) << T.uint32(24)", "uint32", "float64", "int32",
+         [100 << 24, (150 << 24) - 2**32, (200 << 24) - 2**32, (255 << 24) - 2**32]),
+    ],
+)  # fmt: skip
+def test_integers_in_floats_wrap_to_narrower_integers(
+    stored: str, old: str, new: str, result: str, expected: list[int]
+) -> None:
+    """A float saturates where an integer wraps: 200 becomes 127 or -56 in an int8."""
+    func = stored_and_read(stored, old, f"T.Cast('{result}', B[vi])", result)
+    sch = Schedule(func, verify="full")
+    sch.widen_dtype("B", 0, new)
+    x, interpreted, built = np.array([100, 150, 200, 255], "uint8"), *np.zeros((2, 4), result)
+    interpret(sch.func, x, interpreted)
+    build(sch.func)["main"](x, built)
+    np.testing.assert_array_equal(interpreted, expected)
+    np.testing.assert_array_equal(built, expected)
+    saturating = stored_and_read(stored, old, f"T.Cast('{result}', T.Cast('{new}', B[vi]))", result)
+    assert bw.verify(func, saturating).verdict != "proved"

@@ -104,6 +104,31 @@ def test_an_index_that_was_stored_is_a_value_where_it_is_read(
     assert bw.verify(before, schedule.func).verdict == "proved"
 
 
+CONVERTED = [
+    ("T.Cast('int64', vi * 1000000000)", "T.Cast('int64', T.reinterpret('int32', vi * 1000000000))",
+     "int32", "int64"),
+    ("T.Cast('int8', x)", "T.Cast('int8', T.Cast('float32', x))", "uint8", "int8"),
+    ("T.Cast('int32', x)", "T.Cast('int32', T.Cast('float64', x))", "uint32", "int32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "dtype", "result"), CONVERTED)
+def test_conversions_that_wrap_or_saturate_differ(
+    before: str, after: str, dtype: str, result: str
+) -> None:
+    a, b = (elements(t, dtype, result) for t in (before, after))
+    assert bw.verify(a, b).verdict != "proved"
+    assert bw.verify(b, a).verdict != "proved"
+
+
+def test_integers_saturate_alike_from_every_float_that_holds_them() -> None:
+    a, b = (
+        elements(f"T.Cast('int8', T.Cast('{between}', x))", "uint8", "int8")
+        for between in ("float32", "float64")
+    )
+    assert bw.verify(a, b).verdict == "proved"
+
+
 SCALARS = [
     ("n + 3 > 3", "n > 0", "bool"),
     ("n + vi > n", "vi > 0", "bool"),

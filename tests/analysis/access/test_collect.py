@@ -287,3 +287,92 @@ for i in range(4):
 """
     with pytest.raises(bw.ValidationError, match="BW216"):
         bw.validate(program(body))
+
+
+ACCUMULATED = """
+for i, k in T.grid(4, 2):
+    with T.block("B"):
+        v, r = T.axis.remap("SR", [i, k])
+        T.reads(A[v * 4 : v * 4 + 4])
+        T.writes(F[v * 4 : v * 4 + 4])
+        D = T.match_buffer(F[{view}], (4,), "int32", strides={strides}, offset_factor=1)
+        with T.init():
+            for x in range({filled}):
+                with T.block("first"):
+                    w = T.axis.spatial({filled}, x)
+                    {first} = 0
+        for x in range(4):
+            with T.block("next"):
+                w = T.axis.spatial(4, x)
+                F[v * 4 + w] = {read} + A[v * 4 + w]
+"""
+STILL = {"view": "v * 4 : v * 4 + 4", "filled": "4", "first": "D[w]", "read": "D[w]"}
+
+
+def accumulated(strides: str = "()", **parts: str) -> ir.PrimFunc:
+    return program(ACCUMULATED.format(strides=strides, **STILL | parts))
+
+
+@pytest.mark.parametrize("strides", ["()", '("s",)'])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"read": "F[v * 4 + w]"},
+        {"first": "F[v * 4 + w]"},
+        {"read": "D[3 - w]"},
+    ],
+    ids=["by the view", "begun by the view", "read by the view", "another element of them"],
+)
+def test_elements_begun_through_a_view_need_not_be_stated_as_read(
+    parts: dict[str, str], strides: str
+) -> None:
+    func = accumulated(strides, **parts)
+    bw.validate(func)
+    assert not [fault for sizes in SIZES for fault in unstated_cells(func, sizes)]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"filled": "3"},
+        {"read": "F[(v * 4 + w + 4) % 16]"},
+        {"view": "v * 4 + 4 : v * 4 + 8", "first": "F[v * 4 + w]"},
+    ],
+    ids=["not begun", "outside", "a view of others"],
+)
+def test_other_elements_of_an_accumulator_must_be_stated_as_read(parts: dict[str, str]) -> None:
+    func = accumulated(**parts)
+    assert unstated_cells(func, SIZES[0])
+    with pytest.raises(bw.ValidationError, match=r"BW216.* block B reads F"):
+        bw.validate(func)
+
+
+@pytest.mark.parametrize("read", ["D[0]", "F[v * 2 + r]"])
+def test_a_view_that_moves_with_the_reduction_begins_one_of_its_elements(read: str) -> None:
+    """The initial value is given in the first instance only, in which `r` is 0."""
+    body = f"""
+for i, k in T.grid(4, 2):
+    with T.block("B"):
+        v, r = T.axis.remap("SR", [i, k])
+        D = T.match_buffer(F[v * 2 + r : v * 2 + r + 1], (1,), "int32", offset_factor=1)
+        with T.init():
+            D[0] = 0
+        D[0] = {read} + A[v]
+"""
+    func = program(body)
+    (block,) = [b for b in ir.blocks(func.body) if b.name == "B"]
+    assert [repr(r) for r in block.reads] == ["F[v * 2 + r]", "A[v]"]
+    assert not [fault for sizes in SIZES for fault in unstated_cells(func, sizes)]
+    stated = program(body.replace("        D =", "        T.reads(A[v])\n        D ="))
+    assert unstated_cells(stated, SIZES[0])
+    with pytest.raises(bw.ValidationError, match=r"BW216.* block B reads F"):
+        bw.validate(stated)
+
+
+def test_own_reads_through_views_are_dropped_from_signatures() -> None:
+    own = "T.reads(F[v * 4 : v * 4 + 4], "
+    stated = ACCUMULATED.replace("T.reads(", own, 1).format(strides="()", **STILL)
+    func = program(stated)
+    (block,) = [b for b in ir.blocks(Schedule(func).func.body) if b.name == "B"]
+    assert [r.buffer.name for r in block.reads] == ["A"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import TypeVar
 
 from blockwright import ir
 from blockwright.analysis.access.boxes import Box, is_short, is_within, lanes_of, value_hull
@@ -15,11 +16,17 @@ from blockwright.analysis.access.stable_values import (
     written_buffers,
 )
 from blockwright.analysis.access.store_coverage import filled_boxes
-from blockwright.analysis.access.views import box_behind_view
+from blockwright.analysis.access.views import (
+    box_behind_view,
+    element_behind_view,
+    filled_behind_view,
+)
 from blockwright.analysis.access.walk import AccessWalker
 from blockwright.analysis.reduction.first_steps import begins_at, holds_at
 from blockwright.arith import Analyzer, IntervalSet, bound_region, covers, hull
 from blockwright.arith.condition import conjuncts
+
+AccessT = TypeVar("AccessT", ir.BufferLoad, ir.BufferStore)
 
 TouchedBoxes = dict[ir.Buffer, list[tuple[Box, Analyzer]]]
 """Boxes in order of first access, each with the facts known at the access."""
@@ -35,7 +42,7 @@ class BoxCollector(AccessWalker):
         domains: domains of the enclosing loops.
         hidden: loop variables, which must not occur in a region.
         conditions: conditions of the enclosing `if` statements.
-        initialized: unconditional stores that initialize single elements.
+        initialized: unconditional stores that initialize single elements, of no views.
         initial_reads: reads before all elements are initialized.
     """
 
@@ -88,7 +95,11 @@ class BoxCollector(AccessWalker):
         whose indices are the same in all instances.
         """
         parts = init.seq if isinstance(init, ir.SeqStmt) else (init,)
-        stores = [p for p in parts if isinstance(p, ir.BufferStore) and p.predicate is None]
+        stores = [
+            self._behind_views(p)
+            for p in parts
+            if isinstance(p, ir.BufferStore) and p.predicate is None
+        ]
         moving = reduced_over(block)
         changing = (
             None
@@ -109,13 +120,12 @@ class BoxCollector(AccessWalker):
         init = block.init
         if init is None:
             return
+        initialized = self._filled(init)
         moving = reduced_over(block)
-        initialized = set(self.writes) & {s.buffer for s in ir.collect(init, ir.BufferStore)}
-        initialized |= {r.buffer for b in ir.collect(init, ir.Block) for r in b.writes}
         for buffer in [b for b in self.reads if b in initialized]:
             created = [
                 box
-                for box in filled_boxes(init, buffer, self.outside)
+                for box in initialized[buffer]
                 if not any(ir.uses_var(rng, moving) for rng in box)
             ]
             left = [
@@ -131,8 +141,36 @@ class BoxCollector(AccessWalker):
         for buffer, boxes in later.items():
             self.reads.setdefault(buffer, []).extend(boxes)
 
+    def _filled(self, init: ir.Stmt) -> dict[ir.Buffer, list[tuple[ir.Range, ...]]]:
+        """Per buffer read, the boxes that `init` writes completely, also through views of it."""
+        stored = [s.buffer for s in ir.collect(init, ir.BufferStore)]
+        stored += [r.buffer for b in ir.collect(init, ir.Block) for r in b.writes]
+        result: dict[ir.Buffer, list[tuple[ir.Range, ...]]] = {}
+        for name in dict.fromkeys(stored):
+            buffer, views = name, list[ir.BufferRegion]()
+            while (view := self.views.get(buffer)) is not None:
+                buffer = view.buffer
+                views.append(view)
+            if buffer not in self.reads:
+                continue
+            boxes = filled_boxes(init, name, self.outside)
+            for view in views:
+                boxes = [filled_behind_view(view, box) for box in boxes]
+            result.setdefault(buffer, []).extend(boxes)
+        return result
+
+    def _behind_views(self, node: AccessT) -> AccessT:
+        """An access of a view as an access of the memory behind it."""
+        while (view := self.views.get(node.buffer)) is not None:
+            indices = element_behind_view(view, node.indices)
+            node = node.replace(buffer=view.buffer, indices=indices)
+        return node
+
     def _is_initialized(self, node: ir.BufferLoad) -> bool:
         """Whether a load reads an element that was just initialized."""
+        if not self.initialized:
+            return False
+        node = self._behind_views(node)
         return any(
             store.buffer is node.buffer and ir.structural_equal(store.indices, node.indices)
             for store in self.initialized

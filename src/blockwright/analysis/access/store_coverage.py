@@ -54,18 +54,19 @@ def stores_fill(
     """
     if _is_one_store(block.body, region):
         return True
-    body = _through_views(block, region.buffer)
-    parts = [body] if block.init is None else [body, block.init]
+    body = _through_views(block, block.body, region.buffer)
+    init = None if block.init is None else _through_views(block, block.init, region.buffer)
+    parts = [body] if init is None else [body, init]
     stores = [store for part in parts for store in ir.collect(part, ir.BufferStore)]
     if all(store.buffer is not region.buffer for store in stores):
         return True
     place = _Place(sizes=sizes)
     boxes = _boxes(body, region.buffer, place, analyzer)
-    if block.init is not None:
+    if init is not None:
         moving = reduced_over(block)  # init runs only in the first instance of a reduction
         boxes += [
             box
-            for box in _boxes(block.init, region.buffer, place, analyzer)
+            for box in _boxes(init, region.buffer, place, analyzer)
             if not any(ir.uses_var(rng, moving) for rng in box)
         ]
     return jointly_cover(boxes, clip_region(region.region, region.buffer.shape, analyzer), analyzer)
@@ -82,11 +83,11 @@ def filled_boxes(
     return _boxes(stmt, buffer, _Place(sizes=sizes), analyzer)
 
 
-def _through_views(block: ir.Block, buffer: ir.Buffer) -> ir.Stmt:
-    """The body of a block with stores to views replaced by stores to the source buffer."""
+def _through_views(block: ir.Block, part: ir.Stmt, buffer: ir.Buffer) -> ir.Stmt:
+    """A part of a block with stores to views replaced by stores to the source buffer."""
     views = {m.buffer: shown(m) for m in block.match_buffers if m.source.buffer is buffer}
     if not views:
-        return block.body
+        return part
 
     def stored(node: ir.Node) -> ir.Node | None:
         place = views.get(node.buffer) if isinstance(node, ir.BufferStore) else None
@@ -94,7 +95,7 @@ def _through_views(block: ir.Block, buffer: ir.Buffer) -> ir.Stmt:
             return None
         return node.replace(buffer=buffer, indices=place.at(node.indices))
 
-    return ir.rewrite_bottom_up(block.body, stored)
+    return ir.rewrite_bottom_up(part, stored)
 
 
 def _is_one_store(body: ir.Stmt, region: ir.BufferRegion) -> bool:

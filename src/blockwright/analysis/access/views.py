@@ -214,6 +214,19 @@ def box_behind_view(source: ir.BufferRegion, box: Sequence[ir.Range]) -> tuple[i
     return (*source.region[:extra], *inner)
 
 
+def filled_behind_view(source: ir.BufferRegion, box: Sequence[ir.Range]) -> tuple[ir.Range, ...]:
+    """The box of the underlying buffer that is written if a box of a region view is.
+
+    Unlike in `box_behind_view`, a leading dimension of the region that the view lacks is only its
+    first element.
+    """
+    extra = len(source.region) - len(box)
+    return (
+        *(ir.point(r.min) for r in source.region[:extra]),
+        *box_behind_view(source, box)[extra:],
+    )
+
+
 def _within(outer: ir.Range, rng: ir.Range) -> ir.Range:
     """Translate a range of a view to coordinates of its source, in one integer type."""
     start = outer.min + rng.min

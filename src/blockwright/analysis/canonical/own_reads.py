@@ -59,10 +59,13 @@ class _OwnReads(ir.Mutator):
 
 
 def _initialized(block: ir.Block) -> set[ir.Buffer]:
-    """Buffers with elements that the block, or a block inside it, initializes."""
+    """Buffers with elements that the block, or a block inside it, initializes, also by a view."""
     result: set[ir.Buffer] = set()
     for each in ir.collect(block, ir.Block):
         if each.init is not None:
             result |= {s.buffer for s in ir.collect(each.init, ir.BufferStore)}
             result |= {r.buffer for b in ir.collect(each.init, ir.Block) for r in b.writes}
+    for view in reversed(ir.collect(block, ir.MatchBufferRegion)):  # inner views come later
+        if view.buffer in result:
+            result.add(view.source.buffer)
     return result

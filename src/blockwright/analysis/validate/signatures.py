@@ -28,6 +28,9 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[Unstated]:
     initial: set[ir.Buffer] = set()  # buffers of init, which also runs without iterations
     if block.init is not None:
         initial = set(ir.collect(block.init, ir.Buffer))
+        for view in reversed(block.match_buffers):  # a view may be of a view before it
+            if view.buffer in initial:
+                initial.add(view.source.buffer)
         stepless = analyzer.without_empty(reduced_over(block))
     else:
         stepless = analyzer

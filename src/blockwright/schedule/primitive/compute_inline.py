@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from blockwright import ir
@@ -106,7 +106,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         for reader in readers:
             self._reads_well(state, flow, block, reader, store.buffer)
         sorts = ir.Sorts(ir.value_variables(state.func))
-        template = as_value(ir.substitute(store.value, mapping), sorts)
+        template = as_value(ir.substitute(store.value, in_own_types(mapping)), sorts)
         edit = Edit(state)
         for reader in readers:
             old = state.tree.realize(reader)
@@ -233,6 +233,27 @@ def _inverse(
         )
 
 
+def in_own_types(mapping: Mapping[ir.Var, ir.Expr]) -> dict[ir.Var, ir.Expr]:
+    """The iterators of `iterators_of`, which has the types of indices, in their own types."""
+    return {var: without_round_trips(ir.cast_to(value, var.type)) for var, value in mapping.items()}
+
+
+def without_round_trips(expr: ir.Expr) -> ir.Expr:
+    """An expression with operands instead of their conversions to 64 bits and back.
+
+    An iterator may be converted to index a buffer, and back to be used as an iterator.
+    """
+
+    def operand(node: ir.Node) -> ir.Node | None:
+        if not isinstance(node, ir.Cast) or not isinstance(node.value, ir.Cast):
+            return None
+        inner, wide = node.value.value, node.value.type
+        same = inner.dtype is node.type and wide.kind == node.type.kind == "int"
+        return inner if same and 32 <= node.type.bits < wide.bits else None
+
+    return ir.rewrite_bottom_up(expr, operand)
+
+
 def single_store(state: StepState, block: ir.Block) -> ir.BufferStore:
     """Return the store that is the whole body of a block; fails for other bodies."""
     if not isinstance(block.body, ir.BufferStore) or block.init is not None:
@@ -312,7 +333,8 @@ class _Inline(AccessRewrite):
         sorts = self.clean.sorts
         places = [as_index(i, sorts) for i in new.indices]
         mapping = {v: ir.cast_to(i, v.type) for v, i in zip(self.at, places, strict=True)}
-        return ir.substitute(copied_expr(self.template), mapping)
+        inlined = ir.substitute(copied_expr(self.template), mapping)
+        return without_round_trips(inlined)
 
     def rewrite_BufferStore(self, node: ir.BufferStore) -> Any:
         new = self.descend(node)  # the value may contain a load several times

@@ -19,6 +19,7 @@ from blockwright.schedule.legality.guards import narrowed
 from blockwright.schedule.legality.kept_values import Unmarked, as_value, inside
 from blockwright.schedule.primitive.compute_inline import (
     element_store,
+    in_own_types,
     iterators_of,
     require_element_reads,
     single_store,
@@ -136,7 +137,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         read: Sequence[ir.Expr],
     ) -> None:
         """Let a producer store the consumer's value, masked to points of the consumer's domain."""
-        typed = {var: ir.cast_to(value, var.type) for var, value in mapping.items()}
+        typed = in_own_types(mapping)
         consumer = ir.substitute(copied_expr(store.value), typed)
         old = state.tree.realize(producer)
         sorts = ir.Sorts(ir.value_variables(state.func))

@@ -309,9 +309,11 @@ class Values:
         if call.op == "if_then_else":
             test, yes, no = call.args
             return self._choice(test, yes, no, frame, where)
-        same_type = call.op == "reinterpret" and call.args[0].dtype is call.dtype
-        if call.op == "likely" or same_type:
+        if call.op == "likely":
             return self.value(call.args[0], frame, where)
+        if call.op == "reinterpret" and call.args[0].dtype is call.dtype:
+            # As in memory, an index becomes a value, which wraps around.
+            return kept_in(self.value(call.args[0], frame, where), call.dtype)
         if call.op == "as_index":
             inner = self.value(call.args[0], frame, where)
             known = all(one.skeleton == INTEGER for one in inner)

@@ -111,14 +111,27 @@ def _unmoved(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) ->
 
 
 def _converted(operator: Skeleton, arg: Alternative, where: isl.Set) -> Alternative:
-    """A conversion, without conversions inside of it to types that hold every value."""
+    """A conversion, without conversions inside of it to types that hold every value.
+
+    An integer that a float holds exactly saturates on its way to a narrower integer type, instead
+    of wrapping: such a conversion stays, with one name for all of those floats.
+    """
     _, target, source = operator
     inner = arg.skeleton
     while inner[0] == "cast" and _carries(inner[1], inner[2]):
+        if _saturates(inner[2], inner[1], target) and not _carries(target, inner[2]):
+            source, inner = "float64", ("cast", "float64", *inner[2:])
+            break
         source, inner = inner[2], inner[3]
     if source == target:
         return Alternative(where, inner, arg.leaves)
     return Alternative(where, ("cast", target, source, inner), arg.leaves)
+
+
+def _saturates(first: str, between: str, last: str) -> bool:
+    """Whether an integer is converted to a float and then to an integer."""
+    ends = ir.dtype_of(first).is_int and ir.dtype_of(last).is_int
+    return ends and ir.dtype_of(between).is_float
 
 
 @functools.cache
