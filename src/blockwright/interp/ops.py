@@ -138,7 +138,9 @@ def _copysign(dtype: DType, a: Value, b: Value) -> Value:
 
 def _nextafter(dtype: DType, a: Value, b: Value) -> Value:
     _need_float("nextafter", dtype)
-    return np.nextafter(a, b)
+    # NumPy keeps the sign of a zero for some types only, and ml_dtypes ignores some kinds of NaN
+    result = np.where(np.equal(a, b), b, np.nextafter(a, b))
+    return np.where(np.isnan(a), a, np.where(np.isnan(b), b, result))[()]
 
 
 def _unsigned(dtype: DType, x: Value) -> Value:
