@@ -102,6 +102,15 @@ def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Violation]:
                 (loop,),
                 f"its axes: {', '.join(tags)}" if tags else "use parallel and vectorize",
             )
+    for stmt in ir.collect(func.body, ir.AttrStmt):
+        axis = axis_of(stmt)
+        if axis is not None and axis.tag not in tags:
+            yield Violation(
+                "BW231",
+                f"{axis.var.name} is launched on {axis.tag}, which {target} does not have",
+                (stmt,),
+                f"its axes: {', '.join(tags)}" if tags else "use parallel and vectorize",
+            )
     names = [scope.name for scope in target.execution_scopes]
     for block in ir.blocks(func.body):
         if block.exec_scope and block.exec_scope not in names:
