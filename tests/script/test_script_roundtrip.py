@@ -123,13 +123,15 @@ class Module:
         return z
 """)
     called = {"f": key, "g": f"{key}2"}
-    changed = ir.IRModule({
-        called.get(name, name): ir.rewrite_bottom_up(
-            function,
-            lambda n: n.replace(name=called[n.name]) if isinstance(n, ir.GlobalVar) else None,
-        )
-        for name, function in module.functions.items()
-    })
+    changed = ir.IRModule(
+        {
+            called.get(name, name): ir.rewrite_bottom_up(
+                function,
+                lambda n: n.replace(name=called[n.name]) if isinstance(n, ir.GlobalVar) else None,
+            )
+            for name, function in module.functions.items()
+        }
+    )
     for function in ("f", "g"):
         assert called[function] in changed
     again = from_source(changed.script())
@@ -142,9 +144,12 @@ class Module:
 def test_names_of_functions_that_become_equal_stay_apart() -> None:
     one = ir.PrimFunc((), (), ir.Evaluate(ir.call("call_global", "a.b", dtype="int32")))
     keys = ["a.b", "a_b", "a b", "a_b_1", "max", "max_"]
-    module = ir.IRModule({
-        key: one.replace(attrs={"global_symbol": key if key != "a b" else "other"}) for key in keys
-    })
+    module = ir.IRModule(
+        {
+            key: one.replace(attrs={"global_symbol": key if key != "a b" else "other"})
+            for key in keys
+        }
+    )
     again = from_source(module.script())
     ir.assert_structural_equal(again, module)
     assert list(again.functions) == keys

@@ -164,9 +164,7 @@ def _rows(weight: Array, indices: Array) -> Array:
 def _index(x: Array, *indices: Array, axes: Any) -> Array:
     first = 0 if axes is None else axes[0] % x.ndim
     sizes = x.shape[first : first + len(indices)]
-    places = (
-        positions_of(i, size, from_end=True) for i, size in zip(indices, sizes, strict=True)
-    )
+    places = (positions_of(i, size, from_end=True) for i, size in zip(indices, sizes, strict=True))
     return x[(slice(None),) * first + tuple(places)]
 
 

@@ -340,9 +340,7 @@ def _lower_put(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> 
 def _put(x: Array, new: Array, *indices: Array, axis: Any, accumulate: bool) -> Array:
     out, first = x.copy(), 0 if axis is None else axis % x.ndim
     sizes = x.shape[first : first + len(indices)]
-    places = (
-        positions_of(i, size, from_end=True) for i, size in zip(indices, sizes, strict=True)
-    )
+    places = (positions_of(i, size, from_end=True) for i, size in zip(indices, sizes, strict=True))
     common = np.broadcast_arrays(*places)
     target = (*x.shape[:first], *common[0].shape, *x.shape[first + len(indices) :])
     given = np.broadcast_to(new, target)

@@ -14,7 +14,7 @@ from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.canonical.memory import plain_memory
 from blockwright.analysis.canonical.statement_blocks import with_statement_blocks
 from blockwright.analysis.dataflow.contexts import block_contexts
-from blockwright.analysis.kernels import kernels
+from blockwright.analysis.kernels import axis_of, kernels
 from blockwright.analysis.validate.bindings import binding_problems
 from blockwright.analysis.validate.launch import launch_problems, unit_memory_problems
 from blockwright.analysis.validate.races import concurrency_problems, runs_at_once

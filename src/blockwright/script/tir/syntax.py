@@ -17,7 +17,11 @@ def function_name(node: ast.FunctionDef) -> str:
     options = [k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords]
     for option in options:
         value = option.value
-        if option.arg == "name" and isinstance(value, ast.Constant) and isinstance(value.value, str):
+        if (
+            option.arg == "name"
+            and isinstance(value, ast.Constant)
+            and isinstance(value.value, str)
+        ):
             return value.value
     return node.name
 
