@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -139,8 +139,8 @@ def _copysign(dtype: DType, a: Value, b: Value) -> Value:
 def _nextafter(dtype: DType, a: Value, b: Value) -> Value:
     _need_float("nextafter", dtype)
     # NumPy keeps the sign of a zero for some types only, and ml_dtypes ignores some kinds of NaN
-    result = np.where(np.equal(a, b), b, np.nextafter(a, b))
-    return np.where(np.isnan(a), a, np.where(np.isnan(b), b, result))[()]
+    moved = cast("Value", np.where(np.equal(a, b) | np.isnan(b), b, np.nextafter(a, b)))
+    return cast("Value", np.where(np.isnan(a), a, moved))[()]
 
 
 def _unsigned(dtype: DType, x: Value) -> Value:

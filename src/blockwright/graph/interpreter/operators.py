@@ -152,8 +152,9 @@ def operator_result(
 
     Raises:
         GraphError: BW405 unknown operator, BW401 it does not apply to these sizes.
-        InterpretError: BW708 an index is out of range, BW750 its oracle fails, BW754 integer division by zero, BW769 the result is
-            not what deduction says; errors of its tensor program.
+        InterpretError: BW708 an index is out of range, BW750 its oracle fails, BW754 integer
+            division by zero, BW769 the result is not what deduction says; errors of its tensor
+            program.
     """
     call = None
     try:

@@ -82,7 +82,7 @@ class FunctionOptions:
         private: bool = False,
         pure: bool = True,
         check_well_formed: bool = True,
-        name: str | None = None,
+        name: Any = None,
     ) -> Any:
         """Parse a function into a `GraphFunction`.
 

@@ -60,7 +60,7 @@ class ModuleRef:
             raise AttributeError(name)
         return FunctionRef(name)
 
-    def __getitem__(self, name: str) -> FunctionRef:
+    def __getitem__(self, name: Any) -> FunctionRef:
         """A function whose name is no name in Python: `cls["f.1"]`."""
         if not isinstance(name, str) or (self.__names is not None and name not in self.__names):
             known = ", ".join(dir(self)) or "none"

@@ -376,6 +376,7 @@ def pack_panels(
     length = ir.const_int(copy.iter_vars[-1 - form.in_tile].dom.extent)
     transposed = (
         not together
+        and address is not None
         and stride(address, copy.iter_vars[-1]) == 1
         and 2 < lanes <= LARGEST
         and (length is None or length >= lanes)
