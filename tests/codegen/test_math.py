@@ -141,7 +141,6 @@ def test_small_constant_power(exponent: float, evaluate: Callable[..., np.ndarra
 
 BINARY: dict[str, Any] = {
     "atan2": np.arctan2, "fmod": np.fmod, "hypot": np.hypot, "copysign": np.copysign,
-    "nextafter": np.nextafter,
 }  # fmt: skip
 
 
@@ -152,13 +151,48 @@ def test_two_operands(dtype: str, evaluate: Callable[..., np.ndarray]) -> None:
     names = list(BINARY)
     got = evaluate([lambda a, b, n=n: ir.call(n, a, b) for n in names], [x, y], dtype, 8)
     for name, row in zip(names, got, strict=True):
-        # nextafter depends on the precision, so its reference must not be wider
-        exact = (
-            BINARY[name](x, y)
-            if name == "nextafter"
-            else BINARY[name](x.astype(np.longdouble), y.astype(np.longdouble))
-        )
+        exact = BINARY[name](x.astype(np.longdouble), y.astype(np.longdouble))
         assert_close(name, row, np.asarray(exact), 1.0)
+
+
+def every(dtype: str) -> np.ndarray:
+    """All numbers of a type of at most 16 bits."""
+    type_ = ir.dtype_of(dtype)
+    return np.arange(1 << type_.bits, dtype=f"u{type_.numpy().itemsize}").view(type_.numpy())
+
+
+NARROW = [
+    "float16", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "float8_e8m0fnu", "float4_e2m1fn",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [*NARROW, "float32", "float64"])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_neighbors(dtype: str, lanes: int, evaluate: Callable[..., np.ndarray]) -> None:
+    """The neighbor is one of the type itself, for every number of the narrow types."""
+    numpy_type = ir.dtype_of(dtype).numpy()
+    ends = [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 1e-40, -6e-8, 448.0, -6.0]
+    with np.errstate(all="ignore"):
+        ends = np.array(ends).astype(numpy_type)
+    if dtype in NARROW:
+        numbers = every(dtype)
+        ends = np.concatenate([ends, numbers[[0, 1, -1, 3, 8]]]) if lanes == 1 else ends
+    else:
+        info = np.finfo(dtype)
+        near = [info.max, info.tiny, info.smallest_subnormal, 1.0, 3.25]
+        numbers = np.concatenate([ends, np.array(near, dtype), -np.array(near, dtype)])
+        numbers = numbers[: len(numbers) // 4 * 4]
+    x, y = np.tile(numbers, len(ends)), np.repeat(ends, len(numbers))
+    got = evaluate([lambda a, b: ir.call("nextafter", a, b)], [x, y], dtype, lanes)[0]
+    wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+    unordered = np.isnan(wide_x) | np.isnan(wide_y)
+    with np.errstate(all="ignore"):
+        # C returns the second of equal operands, also if they are zeros of different signs
+        want = np.where(wide_x == wide_y, y, np.nextafter(x, y)).astype(numpy_type)
+    assert np.array_equal(np.isnan(got.astype(np.float64)), unordered)
+    bits = f"u{numpy_type.itemsize}"
+    assert np.array_equal(got.view(bits)[~unordered], want.view(bits)[~unordered])
 
 
 def test_tests_for_special_values(evaluate: Callable[..., np.ndarray]) -> None:

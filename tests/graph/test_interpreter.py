@@ -132,6 +132,69 @@ def test_symbolic_sizes_of_one_do_not_broadcast_and_are_not_squeezed() -> None:
     assert run(squeezed, np.ones((1, 1, 3), F32)).shape == (1, 3)
 
 
+def test_sizes_of_one_are_numbers_in_messages() -> None:
+    for shape, size, call, text in (
+        ('(1, 1, "n")', (1, 1, 1), "R.nn.max_pool1d(x, pool_size=3)", "do not fit into 1 with"),
+        ('("n", "m")', (1, 1), "R.topk(x, k=3)", "for lines of 1 elements"),
+        ('("n",)', (1,), 'R.nn.pad(x, [1, 1], pad_mode="reflect")', "for an axis of 1"),
+        ('("n",)', (1,), "R.split(x, [2, 4])", "do not fit 1"),
+    ):
+        program = f"""
+    @R.function
+    def main(x: R.Tensor({shape}, "float32")):
+        return {call}
+    """
+        message = refusal("BW401", program, np.ones(size, F32))
+        assert text in message
+        assert "one" not in message.split("|")[0]
+
+
+READS = {
+    "R.embedding(x, i)": (-1, 4),
+    "R.take(x, i)": (-5, 4),
+    "R.take(x, i, axis=0, from_end=False)": (-1, 4),
+    "R.index(x, i)": (-5, 4),
+    "R.gather(x, R.reshape(i, (1, 1)), axis=0)": (-1, 4),
+    "R.scatter_nd(x, R.reshape(i, (1, 1)), R.ones((1, 2), 'float32'))": (-5, 4),
+    "R.scatter_elements(x, R.reshape(i, (1, 1)), R.ones((1, 1), 'float32'), from_end=False)": (
+        -1,
+        4,
+    ),
+    "R.index_put(x, R.ones((1, 2), 'float32'), i)": (-5, 4),
+}
+
+
+@pytest.mark.parametrize("call", READS)
+def test_positions_out_of_range_are_refused_as_in_compiled_code(call: str) -> None:
+    """NumPy would count all negative positions from the end."""
+    program = f"""
+    @R.function
+    def main(x: R.Tensor((4, 2), "float32"), i: R.Tensor((1,), "int64")):
+        return {call}
+    """
+    x = np.arange(8, dtype=F32).reshape(4, 2)
+    compiled = bw.compile(module(program))
+    for position in READS[call]:
+        index = np.array([position])
+        message = refusal("BW708", program, x, index)
+        assert f"index {position} is out of range" in message
+        with pytest.raises(bw.BlockwrightError, match="BW708"):
+            compiled(x, index)
+    for position in (3, *range(READS[call][0] + 1, 0)):
+        index = np.array([position])
+        same(run(program, x, index), compiled(x, index))
+
+
+def test_a_mask_does_not_take_more_elements_than_there_are() -> None:
+    program = """
+    @R.function
+    def main(x: R.Tensor((4,), "float32"), m: R.Tensor((4,), "bool"), y: R.Tensor((1,), "float32")):
+        return R.masked_scatter(x, m, y)
+    """
+    x, mask = np.arange(4, dtype=F32), np.array([True, False, True, False])
+    assert "takes 2 elements" in refusal("BW708", program, x, mask, np.ones(1, F32))
+
+
 def test_results_are_not_views_of_arguments() -> None:
     text = """
     @R.function

@@ -231,6 +231,12 @@ def test_rows_without_meaning_are_named(name: str) -> None:
     assert name in fails("BW757", function([], ir.Evaluate(call)))
 
 
+def test_operations_that_are_kept_as_written_have_no_meaning() -> None:
+    call = ir.Call("q_multiply_shift", (ir.const(1, "int32"),), ir.dtype_of("int32"))
+    message = fails("BW757", function([], ir.Evaluate(call)))
+    assert "'q_multiply_shift': nothing defines what it computes" in message
+
+
 def test_views_must_fit() -> None:
     b, view = buf("B", 4, 6), buf("V", 2, 2)
     region = (

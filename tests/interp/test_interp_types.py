@@ -271,6 +271,19 @@ def test_bfloat16_next_number() -> None:
     assert float(out[0]) == 1 + 2**-7
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn", "float8_e4m3fnuz"])
+def test_next_number_of_equal_ones_and_of_nan(dtype: str) -> None:
+    kind = ir.dtype_of(dtype).numpy()
+    a = np.array([0.0, -0.0, np.nan, 1.0, 1.0, -0.0]).astype(kind)
+    b = np.array([-0.0, 0.0, 1.0, np.nan, 1.0, -1.0]).astype(kind)
+    out = run(lambda x, y: ir.call("nextafter", x, y), a, b, dtypes=(dtype, dtype))
+    wide = out.astype(np.float64)
+    assert np.isnan(wide).tolist() == [False, False, True, True, False, False]
+    assert np.signbit(wide[:2]).tolist() == np.signbit(b.astype(np.float64))[:2].tolist()
+    assert wide[4] == 1
+    assert wide[5] < 0
+
+
 LEAVES = {"i32": np.int32, "f32": np.float32}
 
 

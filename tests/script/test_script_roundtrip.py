@@ -97,6 +97,84 @@ def test_function_without_a_symbol_stays_without() -> None:
     ir.assert_structural_equal(from_source(repr(function)), function)
 
 
+NAMES = ["T", "R", "I", "cls", "max", "min", "float", "range", "functions", "class", "a.b", "a b"]
+MORE_NAMES = ["a_b", "max_", "0", "", "é", "__x", 'a"b']
+
+
+@pytest.mark.parametrize("key", [*NAMES, *MORE_NAMES, *map(repr, NAMES[:6])])
+def test_functions_of_a_module_keep_any_name(key: str) -> None:
+    module = from_source("""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def f(A: T.Buffer((4,), "float32"), out: T.Buffer((), "float32")):
+        out[()] = T.max(T.min(A[0], A[1]), T.float32("inf"))
+        for i in range(2, 4):
+            out[()] = T.max(out[()], A[i])
+
+    @R.function(private=True)
+    def g(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        return R.add(x, R.const(float("inf"), "float32"))
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")) -> R.Tensor((), "float32"):
+        y: R.Tensor((4,), "float32") = cls.g(x)
+        z: R.Tensor((), "float32") = R.call_tir(cls.f, (y,), out_sinfo=R.Tensor((), "float32"))
+        return z
+""")
+    called = {"f": key, "g": f"{key}2"}
+    changed = ir.IRModule(
+        {
+            called.get(name, name): ir.rewrite_bottom_up(
+                function,
+                lambda n: n.replace(name=called[n.name]) if isinstance(n, ir.GlobalVar) else None,
+            )
+            for name, function in module.functions.items()
+        }
+    )
+    for function in ("f", "g"):
+        assert called[function] in changed
+    again = from_source(changed.script())
+    ir.assert_structural_equal(changed, again)
+    assert list(again.functions) == list(changed.functions)
+    assert [g.name for g in ir.collect(again["main"], ir.GlobalVar)] == [f"{key}2", key]
+    assert again.script() == changed.script()
+
+
+def test_names_of_functions_that_become_equal_stay_apart() -> None:
+    one = ir.PrimFunc((), (), ir.Evaluate(ir.call("call_global", "a.b", dtype="int32")))
+    keys = ["a.b", "a_b", "a b", "a_b_1", "max", "max_"]
+    module = ir.IRModule(
+        {
+            key: one.replace(attrs={"global_symbol": key if key != "a b" else "other"})
+            for key in keys
+        }
+    )
+    again = from_source(module.script())
+    ir.assert_structural_equal(again, module)
+    assert list(again.functions) == keys
+    assert [again[key].name for key in keys] == [k if k != "a b" else "other" for k in keys]
+
+
+def test_name_of_a_function_is_given_as_text() -> None:
+    from blockwright.script import tir as T
+
+    with pytest.raises(ScriptError, match=r"BW106.*name of a function is a text"):
+        from_source("@T.prim_func(name=1)\ndef f():\n    T.evaluate(0)\n")
+    with pytest.raises(ScriptError, match=r"BW102.*no function 'a.b' in the module"):
+        from_source(
+            "@I.ir_module\nclass M:\n    @R.function\n    def f(x: R.Tensor((4,), 'int32')):\n"
+            "        return cls['a.b'](x)\n"
+        )
+
+    @T.prim_func(name="a.b")
+    def f(A: T.Buffer((4,), "int32")):
+        A[0] = 1
+
+    assert f.name == "a.b"
+    ir.assert_structural_equal(from_source(f.script()), f)
+
+
 def test_marked_nodes_are_underlined() -> None:
     function = from_source(PROGRAMS[-1].read_text())["matmul"]
     block = ir.blocks(function)[1]

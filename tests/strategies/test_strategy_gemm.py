@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -213,3 +214,22 @@ def test_a_model_is_right_with_and_without_the_rule(checks: Any, disabled: tuple
         x = checks.normal(rows, 6)
         want = np.maximum(x @ w1 + b1, 0) @ w2
         np.testing.assert_allclose(np.asarray(model(x)), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", ["n", "300"])
+def test_weights_that_are_computed_without_reading(columns: str) -> None:
+    """Packing such a factor has no source whose order matters."""
+    module = bw.from_source(f"""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")):
+        n = T.int64()
+        return R.matmul(x, R.ones((4, {columns}), "float32"))
+""")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", bw.BlockwrightWarning)
+        compiled = bw.compile(module)
+    x = np.random.default_rng(0).standard_normal((37, 4)).astype("float32")
+    wanted = x @ np.ones((4, 37 if columns == "n" else 300), "float32")
+    np.testing.assert_allclose(compiled(x), wanted, rtol=1e-5, atol=1e-6)

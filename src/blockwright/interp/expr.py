@@ -430,7 +430,8 @@ class ExprCompiler:
         return self._pure(expr, row)
 
     def _effect(self, expr: Call) -> Fn:
-        known = "it is not supported here" if expr.op in OPS else "it does not exist"
+        # operations outside of the table are kept as written, such as those of other compilers
+        known = "it is not supported here" if expr.op in OPS else "nothing defines what it computes"
         raise InterpretError(
             f"the interpreter cannot run operation {expr.op!r}: {known}",
             code="BW757",

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -138,7 +138,9 @@ def _copysign(dtype: DType, a: Value, b: Value) -> Value:
 
 def _nextafter(dtype: DType, a: Value, b: Value) -> Value:
     _need_float("nextafter", dtype)
-    return np.nextafter(a, b)
+    # NumPy keeps the sign of a zero for some types only, and ml_dtypes ignores some kinds of NaN
+    moved = cast("Value", np.where(np.equal(a, b) | np.isnan(b), b, np.nextafter(a, b)))
+    return cast("Value", np.where(np.isnan(a), a, moved))[()]
 
 
 def _unsigned(dtype: DType, x: Value) -> Value:

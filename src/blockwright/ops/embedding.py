@@ -30,6 +30,7 @@ from blockwright.ops.row import (
     broadcast_shapes,
     known_dtype,
     normalize_axis,
+    positions_of,
 )
 from blockwright.ops.samples import bools, floats, ints
 from blockwright.script.compute import Program
@@ -147,20 +148,24 @@ def _gather(x: Array, indices: Array, axis: int) -> Array:
     kept = tuple(
         slice(None) if a == axis % x.ndim else slice(n) for a, n in enumerate(indices.shape)
     )
-    return np.take_along_axis(x[kept], indices, axis)
+    places = positions_of(indices, x.shape[axis], from_end=False)
+    return np.take_along_axis(x[kept], places, axis)
 
 
 def _take(x: Array, indices: Array, axis: int | None, from_end: bool) -> Array:
-    return np.take(x, indices, axis=axis)
+    size = x.size if axis is None else x.shape[axis]
+    return np.take(x, positions_of(indices, size, from_end=from_end), axis=axis)
 
 
 def _rows(weight: Array, indices: Array) -> Array:
-    return weight[indices]
+    return weight[positions_of(indices, len(weight), from_end=False)]
 
 
 def _index(x: Array, *indices: Array, axes: Any) -> Array:
     first = 0 if axes is None else axes[0] % x.ndim
-    return x[(slice(None),) * first + tuple(indices)]
+    sizes = x.shape[first : first + len(indices)]
+    places = (positions_of(i, size, from_end=True) for i, size in zip(indices, sizes, strict=True))
+    return x[(slice(None),) * first + tuple(places)]
 
 
 ROWS: tuple[OpRow, ...] = (

@@ -45,15 +45,16 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
 
 
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
-    """The group of a row is the number of ends up to it; rows behind the last end are 0."""
+    """The group of a row is the first whose end is behind it; rows behind all ends are 0."""
     dtype, program = known_dtype(ctx, infos[0], 0), Program(ctx.name)
     x, weight, ends = inputs(ctx, program, infos)
     (rows, depth), (groups, _, columns), inner = x.shape, weight.shape, accumulator(dtype)
 
-    def ended(s: Any, g: Any) -> Any:
-        return ir.cast_to(ir.compare(ir.LE, ir.cast_to(ends[g], I64), ir.cast_to(s, I64)), I64)
+    def candidate(s: Any, g: Any) -> Any:
+        inside = ir.compare(ir.LT, ir.cast_to(s, I64), ir.cast_to(ends[g], I64))
+        return ir.select(inside, ir.cast_to(g, I64), ir.cast_to(groups, I64))
 
-    group = fold(program, "group", (rows,), (groups,), ended, "sum", I64, ("s", "g"))
+    group = fold(program, "group", (rows,), (groups,), candidate, "min", I64, ("s", "g"))
 
     def term(s: Any, n: Any, k: Any) -> Any:
         last = ir.maximum(ir.sub(groups, ONE), ZERO)
@@ -75,8 +76,9 @@ def _oracle(x: Array, weight: Array, ends: Array) -> Array:
     out = np.zeros((x.shape[0], weight.shape[2]), wide)
     start = 0
     for group, end in enumerate(ends.tolist()):
-        out[start:end] = x[start:end].astype(wide) @ weight[group].astype(wide)
-        start = end
+        if end > start:  # else no row is left for the group
+            out[start:end] = x[start:end].astype(wide) @ weight[group].astype(wide)
+            start = end
     return out.astype(x.dtype)
 
 
@@ -97,6 +99,7 @@ ROWS: tuple[OpRow, ...] = (
         samples=(
             _case(floats(7, 5), floats(3, 5, 9), values(2, 2, 7, dtype="int32")),
             _case(floats(6, 4), floats(2, 4, 3), values(3, 5, dtype="int64")),
+            _case(floats(6, 4), floats(4, 4, 3), values(-2, 3, 1, 9, dtype="int32")),
             _case(
                 floats(4, 8, dtype="float16"),
                 floats(2, 8, 16, dtype="float16"),
@@ -105,6 +108,6 @@ ROWS: tuple[OpRow, ...] = (
             ),
         ),
         doc="Row s of the result is x[s] @ weight[g] for the first group g with s < ends[g], and 0 "
-        "behind the last group.",
+        "behind all of them.",
     ),
 )

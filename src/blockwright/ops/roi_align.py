@@ -22,7 +22,7 @@ from blockwright.ops.common import (
     unknown,
     widen,
 )
-from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
+from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype, positions_of
 from blockwright.ops.samples import floats, values
 from blockwright.ops.window import numbers
 from blockwright.script.compute import Program, Tensor
@@ -181,6 +181,7 @@ def _aligned_regions(
     kind = np.float64 if x.dtype == np.float64 else np.float32
     shape: list[int] = np.broadcast_to(output_size, 2).tolist()
     out = np.zeros((len(boxes), x.shape[1], *shape))
+    batch = positions_of(batch, len(x), from_end=False)
     for r, box in enumerate(boxes.astype(kind)):
         hats: list[list[Array]] = []  # for each axis and cell: (samples, elements)
         for axis, cells in enumerate(shape):

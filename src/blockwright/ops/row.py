@@ -64,6 +64,28 @@ class SizeCondition(msgspec.Struct, frozen=True):
     values: tuple[ir.Expr, ...] = ()
 
 
+class OutOfRange(Exception):
+    """An oracle reads a position that the tensor does not have; code compiled from the operator's
+    program fails with BW708."""
+
+
+def positions_of(indices: Array, size: int, *, from_end: bool) -> Array:
+    """The positions on an axis that an oracle reads or writes; as `checked_position`.
+
+    Raises: OutOfRange. NumPy counts every negative position from the end.
+    """
+    wide = indices if indices.dtype == np.uint64 else indices.astype(np.int64)
+    places = np.where(wide < 0, wide + size, wide) if from_end and wide.dtype != np.uint64 else wide
+    outside = wide[(places < 0) | (places >= size)]
+    if outside.size:
+        least = -size if from_end and wide.dtype != np.uint64 else 0
+        raise OutOfRange(
+            f"index {outside.flat[0]} is out of range; it must be at least {least} and less than "
+            f"{size}"
+        )
+    return places.astype(np.int64)
+
+
 class OpContext:
     """Context of deduction and lowering: facts about symbolic dimensions, and error messages.
 

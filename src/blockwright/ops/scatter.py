@@ -34,10 +34,12 @@ from blockwright.ops.row import (
     Kind,
     OpContext,
     OpRow,
+    OutOfRange,
     Sample,
     broadcast_index,
     broadcast_shapes,
     normalize_axis,
+    positions_of,
 )
 from blockwright.ops.samples import bools, floats, ints, values
 from blockwright.script.compute import Program, Tensor
@@ -190,6 +192,7 @@ def _elements(
 ) -> Array:
     out, counts = x.copy(), np.full(x.shape, int(include_self))
     axis %= x.ndim
+    index = positions_of(index, x.shape[axis], from_end=from_end)
     places = [(k, (*k[:axis], int(index[k]), *k[axis + 1 :])) for k in np.ndindex(index.shape)]
     if not include_self and reduction != "update":
         first: Any = _neutral(reduction, ir.dtype_of(x.dtype))
@@ -271,8 +274,10 @@ def _lower_nd(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> i
 
 def _nd(x: Array, index: Array, updates: Array, *, reduction: str) -> Array:
     out = x.copy()
+    sizes = x.shape[: index.shape[-1]]
+    columns = [positions_of(index[..., c], n, from_end=True) for c, n in enumerate(sizes)]
     for k in np.ndindex(index.shape[:-1]):
-        start = tuple(int(c) for c in index[k])
+        start = tuple(int(c[k]) for c in columns)
         for rest in np.ndindex(out.shape[len(start) :]):
             _apply(out, (*start, *rest), reduction, updates[(*k, *rest)])
     return out
@@ -334,7 +339,9 @@ def _lower_put(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> 
 
 def _put(x: Array, new: Array, *indices: Array, axis: Any, accumulate: bool) -> Array:
     out, first = x.copy(), 0 if axis is None else axis % x.ndim
-    common = np.broadcast_arrays(*indices)
+    sizes = x.shape[first : first + len(indices)]
+    places = (positions_of(i, size, from_end=True) for i, size in zip(indices, sizes, strict=True))
+    common = np.broadcast_arrays(*places)
     target = (*x.shape[:first], *common[0].shape, *x.shape[first + len(indices) :])
     given = np.broadcast_to(new, target)
     for i in np.ndindex(target):
@@ -389,7 +396,10 @@ def _lower_masked(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
 
 def _masked(x: Array, mask: Array, source: Array) -> Array:
     out = x.copy()
-    out[mask] = source.reshape(-1)[: int(mask.sum())]
+    count = int(mask.sum())
+    if count > source.size:
+        raise OutOfRange(f"the mask takes {count} elements of the source, which has {source.size}")
+    out[mask] = source.reshape(-1)[:count]
     return out
 
 

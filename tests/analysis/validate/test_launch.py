@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from tests.analysis.validated import GPU, KERNEL, codes, problems, program
 
@@ -149,6 +150,32 @@ for tx in T.thread_binding({lanes}, thread="threadIdx.x"):
         T.evaluate(T.tvm_fill_fragment(C.data, 16, 16, 16, 0, T.float32(0)))
 """, allocate='C = T.alloc_buffer((16, 16), "float32", scope="wmma.accumulator")')  # fmt: skip
     assert codes(func, GPU) == expected
+
+
+LAUNCHED = """
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    {axis}
+    tx = T.launch_thread("threadIdx.x", 32)
+    B[bx * 32 + tx] = A[bx * 32 + tx]
+"""
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [
+        'bx = T.launch_thread("blockIdx.x", 2)',
+        'bx = T.env_thread("blockIdx.x"); T.launch_thread(bx, 2)',
+        'bx = T.env_thread("blockIdx.x"); T.attr('
+        'T.iter_var(bx, (0, 2), "ThreadIndex", "blockIdx.x"), "thread_extent", 2)',
+    ],
+)
+def test_launched_axes_are_not_those_of_a_processor(axis: str) -> None:
+    func = bw.from_source(LAUNCHED.format(axis=axis))
+    assert codes(func, GPU) == []
+    assert codes(func, "x86-64-v3") == ["BW231", "BW231"]
+    with pytest.raises(bw.ValidationError, match=r"launched on blockIdx\.x, which native does"):
+        bw.build(func)
 
 
 def test_a_processor_has_no_axes_and_no_execution_scopes() -> None:

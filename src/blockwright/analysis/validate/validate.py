@@ -14,7 +14,7 @@ from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.canonical.memory import plain_memory
 from blockwright.analysis.canonical.statement_blocks import with_statement_blocks
 from blockwright.analysis.dataflow.contexts import block_contexts
-from blockwright.analysis.kernels import kernels
+from blockwright.analysis.kernels import axis_of, kernels
 from blockwright.analysis.validate.bindings import binding_problems
 from blockwright.analysis.validate.launch import launch_problems, unit_memory_problems
 from blockwright.analysis.validate.races import concurrency_problems, runs_at_once
@@ -100,6 +100,15 @@ def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Violation]:
                 f"loop {loop.loop_var.name} is bound to "
                 f"{loop.thread.thread_tag}, which {target} does not have",
                 (loop,),
+                f"its axes: {', '.join(tags)}" if tags else "use parallel and vectorize",
+            )
+    for stmt in ir.collect(func.body, ir.AttrStmt):
+        axis = axis_of(stmt)
+        if axis is not None and axis.tag not in tags:
+            yield Violation(
+                "BW231",
+                f"{axis.var.name} is launched on {axis.tag}, which {target} does not have",
+                (stmt,),
                 f"its axes: {', '.join(tags)}" if tags else "use parallel and vectorize",
             )
     names = [scope.name for scope in target.execution_scopes]

@@ -12,6 +12,7 @@ from blockwright.codegen.llvm import (
     integers,
     late_results,
     mathlib,
+    neighbors,
     objects,
     packed,
     shared_library,
@@ -114,6 +115,14 @@ def _power(c: ExprEmitter, args: list[Value], exponent: Expr) -> Value:
     if known == 3.0:
         return (x * x * x).v
     return mathlib.apply(c.e, "pow", args)
+
+
+def _nextafter(c: ExprEmitter, expr: Call) -> Value:
+    dtype = expr.args[0].dtype
+    if not dtype.is_float:
+        raise BuildError(f"nextafter of {dtype}", code="BW611", help="cast to a float type first")
+    x, y = (c.value(a) for a in expr.args)
+    return neighbors.nextafter(c.e, x, y, dtype)
 
 
 def _float_test(c: ExprEmitter, expr: Call) -> Value:
@@ -483,6 +492,7 @@ _ON_INTEGERS = frozenset(
 )
 _METHODS: dict[str, Callable[[ExprEmitter, Call], Value]] = {
     "isnan": _float_test, "isinf": _float_test, "isfinite": _float_test, "fma": _fma,
+    "nextafter": _nextafter,
     "bitwise_and": _bitwise, "bitwise_or": _bitwise, "bitwise_xor": _bitwise,
     "bitwise_not": _bitwise_not, "shift_left": _shift, "shift_right": _shift,
     "popcount": _popcount, "clz": _clz, "likely": _likely, "if_then_else": _if_then_else,

@@ -270,7 +270,7 @@ _LIBRARY = frozenset(
     "exp2 exp10 expm1 log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
     "erf erfc lgamma pow atan2 fmod hypot".split()
 )
-NAMES = frozenset({*_SINGLE, *_INTRINSICS, *_LIBRARY, "nextafter"})
+NAMES = frozenset({*_SINGLE, *_INTRINSICS, *_LIBRARY})
 
 
 def library(e: FunctionEmitter, name: str, args: list[Value]) -> Value:
@@ -280,18 +280,6 @@ def library(e: FunctionEmitter, name: str, args: list[Value]) -> Value:
     return e.per_lane(lambda *lanes: e.call(element, symbol, *lanes), *args)
 
 
-def _nextafter(x: Real, y: Real) -> Real:
-    """The neighbor of x towards y: bit patterns of one sign are ordered as integers."""
-    e = x.e
-    bits = x.bits()
-    away = e.compare("eq", x.test("ogt", 0.0), x.test("olt", y))
-    up = Real(e, (bits + 1).as_real(x).v).where(away, (bits - 1).as_real(x))
-    smallest = Real(e, (bits - bits + 1).as_real(x).v).with_sign_of(y)
-    result = smallest.where(x.test("oeq", 0.0), up)
-    result = y.where(x.test("oeq", y), result)
-    return (x + y).where(x.test("uno", y), result)
-
-
 def apply(e: FunctionEmitter, name: str, args: list[Value]) -> Value:
     """Apply the function `name` (from `NAMES`) to float or double values of equal type."""
     element = element_of(args[0].type)
@@ -299,7 +287,5 @@ def apply(e: FunctionEmitter, name: str, args: list[Value]) -> Value:
     if name in _INTRINSICS:
         return e.overloaded(_INTRINSICS[name], *args)
     values = [Real(e, a) for a in args]
-    if name == "nextafter":
-        return _nextafter(*values).v
     own = (_SINGLE if element == "float" else _DOUBLE).get(name)
     return own(*values).v if own is not None else library(e, name, args)

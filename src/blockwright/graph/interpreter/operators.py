@@ -7,6 +7,7 @@ what broadcasts by accident is rejected. The result must have the deduced shape 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from blockwright.graph.interpreter.symbols import Symbols
 from blockwright.graph.interpreter.values import Array, Mismatch, Shape, is_array, is_tuple
 from blockwright.interp import interpret
 from blockwright.ops.implementation import ATTRIBUTE, lower_call
-from blockwright.ops.row import Bounded, OpContext, OpRow
+from blockwright.ops.row import Bounded, OpContext, OpRow, OutOfRange
 from blockwright.ops.table import row as row_of
 from blockwright.support import BlockwrightError, GraphError, InterpretError, Span
 
@@ -89,6 +90,12 @@ class _Call:
         self.units.values[symbol] = 1
         return symbol
 
+    def with_numbers(self, text: str) -> str:
+        """A message about sizes that are 1, without the names of the symbols of this call."""
+        for symbol in self.units.values:
+            text = re.sub(rf"\b{symbol.name}\b", "1", text)
+        return text
+
     def deduced(self) -> tuple[ir.TensorInfo, ...]:
         """The annotations of the results."""
         result = self.row.deduce(self.context, self.infos, self.attrs)
@@ -145,18 +152,25 @@ def operator_result(
 
     Raises:
         GraphError: BW405 unknown operator, BW401 it does not apply to these sizes.
-        InterpretError: BW750 its oracle fails, BW754 integer division by zero, BW769 the result is
-            not what deduction says; errors of its tensor program.
+        InterpretError: BW708 an index is out of range, BW750 its oracle fails, BW754 integer
+            division by zero, BW769 the result is not what deduction says; errors of its tensor
+            program.
     """
+    call = None
     try:
         call = _Call(row_of(name), args, known, attrs)
         infos = call.deduced()
     except GraphError as error:
-        raise GraphError(error.message, code=error.code, help=error.help, span=span) from error
+        message, help = error.message, error.help
+        if call is not None:
+            message, help = call.with_numbers(message), help and call.with_numbers(help)
+        raise GraphError(message, code=error.code, help=help, span=span) from error
     try:
         results = call.by_program(infos) if exact else call.by_oracle()
     except BlockwrightError:
         raise
+    except OutOfRange as error:
+        raise InterpretError(f"{name}: {error}", code="BW708", span=span) from error
     except ZeroDivisionError as error:
         text = f"{name}: integer division by zero"
         raise InterpretError(text, code="BW754", span=span) from error
@@ -169,5 +183,6 @@ def operator_result(
         results = call.by_program(infos)
         wrong = call.wrong(infos, results)
     if wrong is not None:
-        raise InterpretError(f"{name}: the result: {wrong.message}", code="BW769", span=span)
+        text = f"{name}: the result: {call.with_numbers(wrong.message)}"
+        raise InterpretError(text, code="BW769", span=span)
     return results if call.is_tuple else results[0]

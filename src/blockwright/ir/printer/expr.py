@@ -91,6 +91,7 @@ class ExprPrinter:
 
     def __init__(self, marks: Iterable[Node] = (), constants: dict[str, Any] | None = None) -> None:
         self.names = NameScope()
+        self.members: dict[str, str] = {}  # the names that the functions of the module print by
         self.out = Writer()
         self.marks = {id(node) for node in marks}
         self.constants: dict[str, Any] = {} if constants is None else constants

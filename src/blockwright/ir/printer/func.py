@@ -10,6 +10,7 @@ from blockwright.ir.dtype import INT32
 from blockwright.ir.expr import Expr, Var
 from blockwright.ir.function import PrimFunc
 from blockwright.ir.node import Node
+from blockwright.ir.printer.expr import quote
 from blockwright.ir.printer.stmt import StmtPrinter, is_true
 from blockwright.ir.printer.writer import identifier
 from blockwright.ir.stmt import Block, BlockRealize
@@ -50,6 +51,7 @@ class FuncPrinter(StmtPrinter):
                     self.body(func.body)
         index_dtype = self.out.settle(start)
         options = ["private=True"] if private else []
+        options += self.name_option(name, key)
         options += [] if index_dtype is INT32 else [f'index_dtype="{index_dtype}"']
         called = f"({', '.join(options)})" if options else ""
         self.out.insert(start, f"@T.prim_func{called}")
@@ -59,10 +61,19 @@ class FuncPrinter(StmtPrinter):
         rest = dict(attrs)
         symbol = rest.pop("global_symbol", None)
         name = key if key is not None else symbol if isinstance(symbol, str) else "main"
-        spelled = identifier(name, "func")
-        if symbol is None or symbol != spelled:
+        spelled = self.defined_name(name)
+        if symbol is None or symbol != (spelled if key is None else key):
             rest = {"global_symbol": symbol, **rest}
         return spelled, rest
+
+    def defined_name(self, name: str) -> str:
+        """The name of a function in its `def` line."""
+        return self.members.get(name) or identifier(name, "func")
+
+    def name_option(self, spelled: str, key: str | None) -> list[str]:
+        """The option of the decorator that states a name in the module that is no name in Python,
+        or has another meaning in the text of a program."""
+        return [f"name={quote(key)}"] if key is not None and key != spelled else []
 
     def _params(self, func: PrimFunc, matched: list[tuple[Var, Buffer]]) -> list[str]:
         """Parameter texts; buffers that need a `T.match_buffer` line are appended to `matched`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from keyword import iskeyword
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from blockwright.ir.expr import Expr, Var
 from blockwright.ir.function import IRModule, PrimFunc
 from blockwright.ir.printer.expr import quote
 from blockwright.ir.printer.info import InfoPrinter
-from blockwright.ir.printer.writer import identifier
+from blockwright.ir.printer.writer import member_names
 from blockwright.ir.stmt import Stmt
 from blockwright.ir.structural import structural_equal
 from blockwright.ir.visit import collect
@@ -75,6 +76,7 @@ class ScriptPrinter(InfoPrinter):
 
     # ------------------------------------------------------------------------------------- modules
     def module(self, module: IRModule) -> None:
+        self.members = member_names(module.functions)
         self.out.line("@I.ir_module")
         self.out.line("class Module:")
         with self.out.indent():
@@ -92,7 +94,7 @@ class ScriptPrinter(InfoPrinter):
                     elif isinstance(function, G.GraphFunction):
                         self.graph_function(function, key)
                     else:
-                        self.out.line(f"{identifier(key, 'func')} = {self._fragment(function)}")
+                        self.out.line(f"{self.members[key]} = {self._fragment(function)}")
             if not (module.functions or module.attrs):
                 self.out.line("pass")
 
@@ -122,8 +124,10 @@ class ScriptPrinter(InfoPrinter):
         elif "global_symbol" in attrs:
             spelled, attrs = self._name_and_attrs(attrs, key)
         else:
-            spelled = identifier(key or "main", "func")
+            spelled = self.defined_name(key or "main")
             options.insert(0, "private=True")
+        if not nested:
+            options += self.name_option(spelled, key)
         self.out.line(f"@R.function({', '.join(options)})" if options else "@R.function")
         with self.names.scope():
             symbols = self._signature_symbols(func)
@@ -262,7 +266,9 @@ class ScriptPrinter(InfoPrinter):
         return f"{self.graph(node.tuple_value)}[{node.index}]"
 
     def _global_var(self, node: G.GlobalVar) -> str:
-        return f"cls.{node.name}"
+        name = node.name
+        plain = name.isidentifier() and not iskeyword(name) and not name.startswith("__")
+        return f"cls.{name}" if plain else f"cls[{quote(name)}]"
 
     def _extern(self, node: G.ExternFunc) -> str:
         return f"R.ExternFunc({quote(node.name)})"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from blockwright.ir.dtype import INT32, INT64, DType
@@ -30,6 +30,20 @@ def identifier(text: str, default: str = "v") -> str:
     if name[0].isdigit():
         name = f"{default}_{name}"
     return f"{name}_" if keyword.iskeyword(name) or name in _RESERVED else name
+
+
+def member_names(keys: Iterable[str]) -> dict[str, str]:
+    """The name that each function of a module is defined by; those that need none keep theirs."""
+    given = list(keys)
+    result = {key: key for key in given if identifier(key, "func") == key}
+    for key in given:
+        base = spelled = identifier(key, "func")
+        count = 0
+        while key not in result and spelled in result.values():
+            count += 1
+            spelled = f"{base}_{count}"
+        result.setdefault(key, spelled)
+    return result
 
 
 class NameScope:

@@ -17,6 +17,7 @@ from blockwright.script.relax.values import constant_table
 from blockwright.script.tir.evaluator import ModuleRef
 from blockwright.script.tir.macro import is_macro, macro_of
 from blockwright.script.tir.parser import TirParser
+from blockwright.script.tir.syntax import function_name
 from blockwright.script.tir.values import index_type
 from blockwright.support import ScriptError
 from blockwright.support.kinds import require_kind
@@ -24,8 +25,8 @@ from blockwright.support.stack import deep
 
 # Decorators and their options.
 _DECORATORS = {
-    "prim_func": ("private", "check_well_formed", "index_dtype"),
-    "function": ("private", "check_well_formed", "pure"),
+    "prim_func": ("private", "check_well_formed", "index_dtype", "name"),
+    "function": ("private", "check_well_formed", "pure", "name"),
 }
 
 
@@ -49,6 +50,10 @@ def _decorator(node: ast.FunctionDef, script: Script, reporter: Reporter) -> tup
                 options[item.arg] = evaluator.eval(item.value)
                 if item.arg == "index_dtype":
                     options[item.arg] = _index_type(options[item.arg], item.value)
+                elif item.arg == "name" and function_name(node) != options["name"]:
+                    raise ParseProblem(
+                        "BW106", "the name of a function is a text in quotes", item.value
+                    )
             return name, options
     raise ParseProblem(
         "BW112",
@@ -83,9 +88,9 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
     node = script.node
     assert isinstance(node, ast.ClassDef)
     report = Reporter(script) if reporter is None else reporter
-    names = [n.name for n in node.body if isinstance(n, ast.FunctionDef) and not is_macro(n)]
-    ref = ModuleRef(names)
-    siblings = {name: getattr(ref, name) for name in names}
+    functions = [n for n in node.body if isinstance(n, ast.FunctionDef) and not is_macro(n)]
+    ref = ModuleRef(map(function_name, functions))
+    siblings = {f.name: ref[function_name(f)] for f in functions}
     script.env = {**siblings, **script.env, "cls": ref, node.name: ref}
     members: dict[str, Node] = {}
     attrs: dict[str, Any] = {}
@@ -94,11 +99,12 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
             if isinstance(item, ast.FunctionDef) and is_macro(item):
                 script.env[item.name] = macro_of(item, _part(script, item))
             elif isinstance(item, ast.FunctionDef):
-                if item.name in members:
-                    raise ParseProblem("BW111", f"function {item.name!r} is defined twice", item)
+                key = function_name(item)
+                if key in members:
+                    raise ParseProblem("BW111", f"function {key!r} is defined twice", item)
                 function = parse_function(item, script, report)
                 if function is not None:
-                    members[item.name] = function
+                    members[key] = function
             elif isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
                 value = TirParser(script, report).eval(item.value)
                 attrs.update(cast("Mapping[str, Any]", value) if isinstance(value, dict) else {})

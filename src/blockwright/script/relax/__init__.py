@@ -82,10 +82,12 @@ class FunctionOptions:
         private: bool = False,
         pure: bool = True,
         check_well_formed: bool = True,
+        name: Any = None,
     ) -> Any:
         """Parse a function into a `GraphFunction`.
 
-        `private` functions get no global symbol; `pure=False` declares side effects.
+        `private` functions get no global symbol; `pure=False` declares side effects; `name` is the
+        name of the function where it is no name in Python, or has another meaning in a program.
         """
         if func is None:
             return FunctionOptions(private, pure)

@@ -52,7 +52,7 @@ class RelaxEvaluator(Evaluator):
 
     def subscript(self, value: Any, index: Any, node: ast.Subscript) -> Any:
         if not isinstance(value, GraphExpr):
-            return value[index]
+            return self._global(value[index], node)
         if not isinstance(index, int) or isinstance(value.info, TensorInfo):
             raise ScriptError(
                 "only tuples can be subscripted, with a constant",

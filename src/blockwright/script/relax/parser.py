@@ -34,7 +34,7 @@ from blockwright.script.relax.values import (
     tuple_,
 )
 from blockwright.script.tir.evaluator import FunctionRef
-from blockwright.script.tir.syntax import without_docstring
+from blockwright.script.tir.syntax import function_name, without_docstring
 from blockwright.support import ScriptError
 
 
@@ -91,7 +91,7 @@ class RelaxParser(RelaxEvaluator):
                 returns = None if node.returns is None else self._info(node.returns)
                 self._body_of_function(node)
                 if len(self.reporter.found) == before and self.sequence.result is not None:
-                    attrs = self._attributes(node.name, private or nested)
+                    attrs = self._attributes(function_name(node), private or nested)
                     body = self.sequence.finish(self.sequence.result)
                     result = GraphFunction(
                         tuple(params), body, returns, attrs, pure, span=self.span(node)

@@ -89,6 +89,7 @@ def prim_func(
     private: bool = False,
     check_well_formed: bool = True,
     index_dtype: str | DType = "int32",
+    name: str | None = None,
 ) -> Any:
     """Decorator: parse a function into a `PrimFunc`.
 
@@ -103,6 +104,8 @@ def prim_func(
             bounds, domains and values of block iterators, and `T.ramp`. An index into a buffer has
             the type of the extent of its dimension. A macro has the index type of the function that
             it is expanded into.
+        name: the name of the function, where it is no name in Python or has another meaning in a
+            program, such as `T`. The parser reads it from the source.
     """
     configured = _Configured(private, check_well_formed, index_type(index_dtype))
     return configured if func is None else configured.parse(func)

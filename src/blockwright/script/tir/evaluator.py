@@ -19,6 +19,7 @@ from blockwright.script.tir.values import (
     to_expr,
     vector_indices,
 )
+from blockwright.support import ScriptError
 
 _SPLICED: dict[Any, Callable[..., Any]] = {
     builtins.min: expressions.min, builtins.max: expressions.max,
@@ -52,15 +53,24 @@ class ModuleRef:
     """The enclosing module (`cls`, or its class name); `functions` None accepts any name."""
 
     def __init__(self, functions: Iterable[str] | None = None) -> None:
-        self.functions = None if functions is None else frozenset(functions)
+        self.__names = None if functions is None else frozenset(functions)
 
     def __getattr__(self, name: str) -> FunctionRef:
-        if name.startswith("__") or (self.functions is not None and name not in self.functions):
+        if name.startswith("__") or (self.__names is not None and name not in self.__names):
             raise AttributeError(name)
         return FunctionRef(name)
 
+    def __getitem__(self, name: Any) -> FunctionRef:
+        """A function whose name is no name in Python: `cls["f.1"]`."""
+        if not isinstance(name, str) or (self.__names is not None and name not in self.__names):
+            known = ", ".join(dir(self)) or "none"
+            raise ScriptError(
+                f"no function {name!r} in the module", code="BW102", help=f"functions: {known}"
+            )
+        return FunctionRef(name)
+
     def __dir__(self) -> list[str]:
-        return sorted(self.functions or ())
+        return sorted(self.__names or ())
 
 
 class TirEvaluator(Evaluator):

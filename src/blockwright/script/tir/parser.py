@@ -38,6 +38,7 @@ from blockwright.script.tir.evaluator import TirEvaluator
 from blockwright.script.tir.macro import Macro
 from blockwright.script.tir.pointers import name_pointer
 from blockwright.script.tir.syntax import (
+    function_name,
     loop_names,
     names_of,
     parts_of,
@@ -75,7 +76,7 @@ class TirParser(TirEvaluator):
     ) -> PrimFunc | None:
         """Parse a function; None if problems were reported."""
         before = len(self.reporter.found)
-        frame = FuncFrame(node.name, private, index_dtype, checked)
+        frame = FuncFrame(function_name(node), private, index_dtype, checked)
         with self.builder, self.scope():
             self.builder.span = self.span(node)
             with self.reporter.statement(node), frame:

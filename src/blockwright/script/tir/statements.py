@@ -436,11 +436,12 @@ def launch_thread(thread: str | Var, extent: Any) -> ScopeFrame:
             help='write tx = T.env_thread("threadIdx.x")',
         )
     size = to_index(extent) if known is None else to_expr(extent, known.type)
+    span = builder.span
 
     def make(name: str) -> tuple[Var, Wrap]:
         var = Builder.current().define(Var(name, size.dtype)) if known is None else known
         axis = ir.IterVar(var, Range(ir.const(0, size.dtype), size), IterType.SPATIAL, tag)
-        return var, lambda body: ir.AttrStmt(axis, "thread_extent", size, body)
+        return var, lambda body: ir.AttrStmt(axis, "thread_extent", size, body, span=span)
 
     return ScopeFrame(make, "thread")
 

@@ -12,6 +12,20 @@ def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     return body
 
 
+def function_name(node: ast.FunctionDef) -> str:
+    """The name of a function: that of its `def` line, unless the option `name` states another."""
+    options = [k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords]
+    for option in options:
+        value = option.value
+        if (
+            option.arg == "name"
+            and isinstance(value, ast.Constant)
+            and isinstance(value.value, str)
+        ):
+            return value.value
+    return node.name
+
+
 def side_by_side(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
     """The pairs of `n, m = T.int64(), T.int64()`, so that each definition gets its own name."""
     kinds = (ast.Tuple, ast.List)

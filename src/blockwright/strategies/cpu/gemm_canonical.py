@@ -369,13 +369,14 @@ def pack_panels(
     copy = node(sch, form.b)
     load = _most_moving(copy)
     column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
-    address = address_of(load, copy)
-    together = stride(address, column) == 1
+    address = None if load is None else address_of(load, copy)
+    together = address is None or stride(address, column) == 1
     columns, *depth = loops
     lanes = math.gcd(form.tile.columns, form.tile.lanes)
     length = ir.const_int(copy.iter_vars[-1 - form.in_tile].dom.extent)
     transposed = (
         not together
+        and address is not None
         and stride(address, copy.iter_vars[-1]) == 1
         and 2 < lanes <= LARGEST
         and (length is None or length >= lanes)
@@ -405,16 +406,17 @@ def pack_panels(
     return group
 
 
-def _most_moving(copy: ir.Block) -> ir.BufferLoad:
+def _most_moving(copy: ir.Block) -> ir.BufferLoad | None:
     """The load of a copy's producer that depends on most of its iterators.
 
-    Scales of rows, and the indices of a gather, depend on fewer.
+    Scales of rows, and the indices of a gather, depend on fewer. None if it computes its elements
+    without reading any, as of a constant.
     """
 
     def moved(load: ir.BufferLoad) -> int:
         return sum(any(ir.uses_var(i, it.var) for i in load.indices) for it in copy.iter_vars)
 
-    return max(ir.collect(copy.body, ir.BufferLoad), key=moved)
+    return max(ir.collect(copy.body, ir.BufferLoad), key=moved, default=None)
 
 
 def _at_once(form: Canonical, copy: ir.Block, columns: int | None) -> int:
