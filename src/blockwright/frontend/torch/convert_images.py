@@ -15,8 +15,8 @@ from blockwright.frontend.torch.operands import (
     batched,
     dims_of,
     per_axis,
-    reshape,
 )
+from blockwright.graph import shape_value
 from blockwright.support import ImporterError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TABLE = Registry()
 
+_Array = np.ndarray[Any, Any]
 _METHODS = ("bilinear", "nearest", "bicubic")
 _PADDING_MODES = ("zeros", "border", "reflection")
 
@@ -171,7 +172,11 @@ def _adaptive_max_pool(rank: int) -> Converter:
 
 def _adaptive_positions(imp: Importer, x: Any, wanted: tuple[Any, ...]) -> Any:
     """The position of the first maximum in each window, or of the last NaN if there is one."""
-    op, (batch, channels, *spatial) = imp.builder.op, dims_of(x)
+    op, outer, spatial = imp.builder.op, dims_of(x)[:2], dims_of(x)[2:]
+
+    def reshaped(value: ir.GraphExpr, *shape: int) -> ir.GraphExpr:
+        return op("reshape", value, shape_value((*outer, *shape)))
+
     sizes = [ir.const_int(size) for size in spatial]
     if None in sizes:
         raise ImporterError(
@@ -181,9 +186,7 @@ def _adaptive_positions(imp: Importer, x: Any, wanted: tuple[Any, ...]) -> Any:
         )
     steps, places = _adaptive_windows([n for n in sizes if n is not None], wanted)
     count, length = places.shape
-    flat = reshape(imp, x, (batch, channels, -1))
-    windows = op("take", flat, places.reshape(-1), axis=2)
-    windows = reshape(imp, windows, (batch, channels, count, length))
+    windows = reshaped(op("take", reshaped(x, -1), places.reshape(-1), axis=2), count, length)
     best = op("argmax", windows, axis=3, keepdims=False)
     if x.tensor_info.dtype.is_float:
         nan = op("isnan", windows)
@@ -191,22 +194,22 @@ def _adaptive_positions(imp: Importer, x: Any, wanted: tuple[Any, ...]) -> Any:
         last = op("subtract", back, scalar=length - 1, scalar_side="left")
         best = op("where", op("any", nan, axes=(3,), keepdims=False), last, best)
     best = op("add", best, np.arange(count) * length)
-    return reshape(imp, op("take", places.reshape(-1), best, axis=0), (batch, channels, *steps))
+    return reshaped(op("take", places.reshape(-1), best, axis=0), *steps)
 
 
 def _adaptive_windows(
     sizes: Sequence[int], wanted: Sequence[int | None]
-) -> tuple[list[int], np.ndarray]:
+) -> tuple[list[int], _Array]:
     """The number of windows per axis, and the flat positions in each window.
 
     Shorter windows repeat their last position.
     """
     steps = [size if w is None else w for size, w in zip(sizes, wanted, strict=True)]
-    places = np.zeros((1, 1), np.int64)
+    places: _Array = np.zeros((1, 1), np.int64)
     for size, step in zip(sizes, steps, strict=True):
-        index = np.arange(step)
+        index: _Array = np.arange(step)
         begin, end = index * size // step, -(-(index + 1) * size // step)
-        own = begin[:, None] + np.arange(max((end - begin).max(initial=0), 1))
+        own: _Array = begin[:, None] + np.arange(max((end - begin).max(initial=0), 1))
         own = np.minimum(own, end[:, None] - 1)
         both = places[:, None, :, None] * size + own[None, :, None, :]
         places = both.reshape(len(places) * step, -1)

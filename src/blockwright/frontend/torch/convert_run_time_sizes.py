@@ -153,7 +153,7 @@ def _bincount(imp: Importer, node: Any, x: Any, weights: Any = None, minlength: 
 
 
 @TABLE.overload("aten.one_hot.default")
-def _one_hot(imp: Importer, node: Any, x: Any, num_classes: int = -1) -> Any:
+def _one_hot(imp: Importer, node: Any, x: Any, num_classes: Any = -1) -> Any:
     """1 at the place that each element names, along a new last axis; 0 elsewhere."""
     op = imp.builder.op
     count = imp.symbols.dim(node.meta["val"].shape[-1])

@@ -306,7 +306,7 @@ class RelaxParser(RelaxEvaluator):
         )
         return var
 
-    def _size(self, name: str, size: SizeValue, node: ast.AST) -> Expr:
+    def _size(self, name: str, size: SizeValue, node: ast.stmt) -> Expr:
         """The size of an axis; a cast binds a symbol to it if the annotation does not state it."""
         tensor = self.normal(size.tensor, node)
         info = tensor.info
