@@ -193,7 +193,8 @@ def _adaptive_positions(imp: Importer, x: Any, wanted: tuple[Any, ...]) -> Any:
         back = op("argmax", op("astype", op("flip", nan, axis=3), dtype="int32"), axis=3)
         last = op("subtract", back, scalar=length - 1, scalar_side="left")
         best = op("where", op("any", nan, axes=(3,), keepdims=False), last, best)
-    best = op("add", best, np.arange(count) * length)
+    firsts: _Array = np.arange(0, count * length, length)
+    best = op("add", best, firsts)
     return reshaped(op("take", places.reshape(-1), best, axis=0), *steps)
 
 
@@ -209,8 +210,8 @@ def _adaptive_windows(
     for size, step in zip(sizes, steps, strict=True):
         index: _Array = np.arange(step)
         begin, end = index * size // step, -(-(index + 1) * size // step)
-        own: _Array = begin[:, None] + np.arange(max((end - begin).max(initial=0), 1))
-        own = np.minimum(own, end[:, None] - 1)
+        length = int((end - begin).max(initial=1))
+        own: _Array = np.minimum(begin[:, None] + np.arange(length), end[:, None] - 1)
         both = places[:, None, :, None] * size + own[None, :, None, :]
         places = both.reshape(len(places) * step, -1)
     return steps, places
