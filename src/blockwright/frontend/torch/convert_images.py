@@ -193,8 +193,7 @@ def _adaptive_positions(imp: Importer, x: Any, wanted: tuple[Any, ...]) -> Any:
         back = op("argmax", op("astype", op("flip", nan, axis=3), dtype="int32"), axis=3)
         last = op("subtract", back, scalar=length - 1, scalar_side="left")
         best = op("where", op("any", nan, axes=(3,), keepdims=False), last, best)
-    firsts: _Array = np.arange(0, count * length, length)
-    best = op("add", best, firsts)
+    best = op("add", best, np.array(range(0, count * length, length), np.int64))
     return reshaped(op("take", places.reshape(-1), best, axis=0), *steps)
 
 
