@@ -151,7 +151,14 @@ def test_elements_that_the_model_reads_must_exist() -> None:
 
     def function(x: torch.Tensor, mask: torch.Tensor) -> Any:
         chosen = x[mask]
-        return chosen[0], chosen[-1], chosen[1], chosen.sort().values[0], chosen.amax(0)
+        return (
+            chosen[0],
+            chosen[-1],
+            chosen[1],
+            chosen.sort().values[0],
+            chosen.amax(0),
+            chosen.median(),
+        )
 
     x, mask = torch.randn(6), torch.tensor([True, False, True, True, False, True])
     exe = bw.compile(Model(function), (x, mask), options={"fallback": "error"})

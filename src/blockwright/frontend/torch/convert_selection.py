@@ -115,8 +115,12 @@ def _at_rank(imp: Importer, x: Any, rank: ir.Expr, dim: int, keepdim: bool) -> l
         return [x, imp.builder.op("zeros", shape_value(()), dtype="int64")]
     axis = axis_of(dim, len(dims_of(x)))
     order = _ordered(imp, x, axis, False)
-    end = ir.add(rank, _ONE)
-    position = imp.builder.op("slice", order, axis=axis, begin=rank, end=end)
+    end, size = ir.add(rank, _ONE), dims_of(x)[axis]
+    if imp.builder.analyzer.prove(ir.compare(ir.LE, end, size)):
+        position = imp.builder.op("slice", order, axis=axis, begin=rank, end=end)
+    else:  # a call checks that there is such an element
+        place = imp.builder.op("arange", begin=rank, end=end, step=1, dtype="int64")
+        position = imp.builder.op("take", order, place, axis=axis, from_end=False)
     value = _taken(imp, x, position, axis)
     if keepdim:
         return [value, position]
