@@ -116,7 +116,8 @@ def _at_rank(imp: Importer, x: Any, rank: ir.Expr, dim: int, keepdim: bool) -> l
     axis = axis_of(dim, len(dims_of(x)))
     order = _ordered(imp, x, axis, False)
     end, size = ir.add(rank, _ONE), dims_of(x)[axis]
-    if imp.builder.analyzer.prove(ir.compare(ir.LE, end, size)):
+    prove, zero = imp.builder.analyzer.prove, ir.const(0, "int64")
+    if prove(ir.compare(ir.GE, rank, zero)) and prove(ir.compare(ir.LE, end, size)):
         position = imp.builder.op("slice", order, axis=axis, begin=rank, end=end)
     else:  # a call checks that there is such an element
         place = imp.builder.op("arange", begin=rank, end=end, step=1, dtype="int64")
