@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 FLOAT, BOOL = TensorProto.FLOAT, TensorProto.BOOL
 Array = np.ndarray[Any, Any]
-HELD = {"0": np.array([0]), "1": np.array([1]), "2": np.array([2]), "-1": np.array([-1])}
-HELD |= {
+HELD = {
+    **{str(k): np.array([k]) for k in (-1, 0, 1, 2)},
     "end": np.array([1 << 31]),
     "table": np.ones((9, 5), "float32"),
     "row": np.arange(5, dtype="float32"),
@@ -88,6 +88,8 @@ def named(value: Any) -> str | None:
         ([FIRST, node("Shape", "x", "s"), node("Expand", "y s", "r")], (3, 1, 0)),
         ([FIRST, node("Shape", "y", "s"), node("Expand", "x s", "r")], (3, 1, 0)),
         ([FIRST, node("Sub", "row y", "r")], (3, 1)),
+        ([HALVES, node("Shape", "a", "s"), node("Expand", "y s", "r")], (2, 3, 4)),
+        ([HALVES, node("Shape", "y", "s"), node("Expand", "a s", "r")], (2, 3, 4)),
     ],
     ids=named,
 )
@@ -133,6 +135,35 @@ def test_a_part_of_an_axis_whose_size_is_computed() -> None:
     masks = [np.array(m) for m in ([True, False, True], [False, True, False], [False] * 3)]
     inputs = [info("x", ["n"]), info("c", ["n"], BOOL)]
     compared(nodes, inputs, [(drawn(3), m) for m in masks])
+
+
+def test_two_sizes_of_which_either_may_be_one() -> None:
+    nodes = [
+        node("Compress", "x c", "y", axis=0),
+        node("Compress", "x d", "z", axis=0),
+        node("Sub", "y z", "r"),
+    ]
+    every, one, none = (np.array(m) for m in ([True] * 3, [False, True, False], [False] * 3))
+    inputs = [info("x", ["n", 2]), info("c", ["n"], BOOL), info("d", ["n"], BOOL)]
+    pairs = [(every, every), (every, one), (one, every), (one, none), (none, none)]
+    exe = compared(nodes, inputs, [(drawn(3, 2), *pair) for pair in pairs])
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(drawn(3, 2), every, none)
+    assert caught.value.code == "BW708"
+
+
+def test_windows_of_two_sizes() -> None:
+    """t - 4 and t - 2 windows: of five elements there is one of the former."""
+    nodes = [
+        node("AveragePool", "x", "y", kernel_shape=[5]),
+        node("AveragePool", "x", "z", kernel_shape=[3]),
+        node("Sub", "y z", "r"),
+    ]
+    inputs = [info("x", ["b", "c", "t"])]
+    exe = compared(nodes, inputs, [(drawn(1, 2, 5),)])
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(drawn(1, 2, 9))
+    assert caught.value.code == "BW708"
 
 
 def test_sizes_that_are_one_together_are_only_compared() -> None:

@@ -198,40 +198,44 @@ class GraphBuilder:
         name = call.op.name if isinstance(call.op, ir.OpRef) else ""
         if name not in _BROADCASTING:
             return None
-        sizes = [s for s in (b, a) if self.may_repeat(s)]
-        if not sizes:
+        pairs = [(a, b)] if name == "broadcast_to" else [(b, a), (a, b)]
+        pairs = [p for p in pairs if self.may_repeat(p[0]) and not self._both_one(*p)]
+        if not pairs:
             return None
-
-        def likely(s: ir.Expr) -> tuple[int, ...]:
-            smaller = len(sizes) == 2 and self.analyzer.prove(ir.compare(ir.LE, s, other(s)))
-            return int(self.is_short(s)), int(smaller), int(self._is_computed(s)), _complexity(s)
-
-        def other(s: ir.Expr) -> ir.Expr:
-            return b if s is a else a
-
-        size = max(sizes, key=likely)
-        wanted = other(size)
-        if self._both_one(size, wanted):
-            return None
+        one = ir.const(1, a.dtype)
+        short = next((p for p in pairs if self.is_short(p[0])), None)
+        smaller = (p for p in pairs if self.analyzer.prove(ir.compare(ir.LE, *p)))
+        single = short or (pairs[0] if len(pairs) == 1 else next(smaller, None))
+        size, wanted = single or pairs[0]
         places = self._meeting(call, size, wanted, _BROADCASTING[name])
+        fits = ir.logical_or(ir.compare(ir.EQ, size, wanted), ir.compare(ir.EQ, size, one))
+        args = list(call.args)
+        if single is None:  # either may be 1
+            found = self._meeting(call, wanted, size, _BROADCASTING[name])
+            fits = ir.logical_or(fits, ir.compare(ir.EQ, wanted, one))
+            common = ir.select(ir.compare(ir.EQ, size, one), wanted, size)
+            changes = [(places, size), (found, wanted)]
+        else:
+            common, changes = wanted, [(places, size)]
         if not places:
             return None
-        one = ir.const(1, size.dtype)
-        fits = ir.logical_or(ir.compare(ir.EQ, size, wanted), ir.compare(ir.EQ, size, one))
         self.require(fits, *_unequal(call, size, wanted))
-        args = list(call.args)
-        if self.is_short(size):
+        for places, old in changes:
             for place, axis in places:
-                args[place] = self._with_one_element(args[place], axis, size)
-            return tuple(args)
-        last = self.op("arange", begin=ir.sub(size, one), end=size, step=1, dtype="int64")
-        every = self.op("arange", begin=0, end=wanted, step=1, dtype="int64")
-        index = self.op("minimum", every, last)  # element i is read at min(i, size - 1)
-        for place, axis in places:
-            args[place] = self._of_size(
-                self.op("take", args[place], index, axis=axis), axis, wanted
-            )
+                args[place] = (
+                    self._with_one_element(args[place], axis, size)
+                    if short
+                    else self._stretched(args[place], axis, old, common)
+                )
         return tuple(args)
+
+    def _stretched(self, value: ir.GraphExpr, axis: int, size: ir.Expr, wanted: ir.Expr) -> Any:
+        """A tensor of which element i along an axis is that at min(i, size - 1)."""
+        begin = ir.sub(size, ir.const(1, size.dtype))
+        last = self.op("arange", begin=begin, end=size, step=1, dtype="int64")
+        every = self.op("arange", begin=0, end=wanted, step=1, dtype="int64")
+        index = self.op("minimum", every, last)
+        return self._of_size(self.op("take", value, index, axis=axis), axis, wanted)
 
     def _both_one(self, size: ir.Expr, wanted: ir.Expr) -> bool:
         """Whether `wanted` is 1 where `size` is, as for min(n, 32) and n: rows of a table."""

@@ -197,7 +197,7 @@ def _expanded(call: Call, axis: int, size: Any, wanted: Any) -> ir.Expr:
     if builder.analyzer.prove_equal(size, wanted) or not builder.may_repeat(wanted):
         return wanted
     if not builder.is_short(wanted) and builder.may_repeat(size):
-        return wanted
+        return ir.select(ir.compare(ir.EQ, wanted, one), size, wanted)
     fits = ir.logical_or(ir.compare(ir.EQ, wanted, size), ir.compare(ir.EQ, wanted, one))
     call.require(
         fits, f"BW708: dimension {axis} of the shape of {call.op} {call.name} does not fit"
