@@ -103,3 +103,18 @@ def test_constants_carry_their_annotation() -> None:
     assert value.name == "w"
     assert value.tensor_info.dtype is ir.dtype_of("int8")
     assert [ir.const_int(d) for d in value.tensor_info.shape or ()] == [2, 3]
+
+
+def test_axes_that_may_have_one_element() -> None:
+    """Sizes of parameters, their sums and products are compared; smaller ones may be repeated."""
+    b = GraphBuilder(unequal="broadcast")
+    n, m, one = ir.var("n", "int64"), ir.var("m", "int64"), ir.const(1, "int64")
+    b.know([n, m])
+    even = ir.mul(ir.floordiv(n, ir.const(2, "int64")), ir.const(2, "int64"))
+    for size in (n, ir.add(n, m), ir.mul(n, m), even, one):
+        assert not b.may_repeat(size)
+    for size in (ir.sub(n, one), ir.minimum(n, one), ir.floordiv(n, ir.const(2, "int64"))):
+        assert b.may_repeat(size)
+        assert not GraphBuilder(unequal="checked").may_repeat(size)
+    assert b.is_short(ir.minimum(n, one))
+    assert not b.is_short(ir.sub(n, one))

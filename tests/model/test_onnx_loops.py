@@ -166,6 +166,20 @@ def test_sizes_of_scan_outputs_are_declared_or_refused() -> None:
     assert caught.value.code == "BW526"
 
 
+@pytest.mark.parametrize("shape", [["n", 3], [2, 3], [0, 3]])
+def test_carried_values_that_grow_are_refused_unless_the_loop_is_written_out(shape: Any) -> None:
+    given = [info("step", [], INT64), info("go", [], BOOL), info("rows", None)]
+    nodes = [node("Concat", "rows x", "more", axis=0), node("Identity", "go", "again")]
+    step = body(nodes, given, [info("again", [], BOOL), info("more", None)])
+    loop = node("Loop", "count _ start", "every", body=step, name="grow")
+    inputs = [info("start", shape), info("x", [1, 3])]
+    with pytest.raises(bw.ImporterError, match="Loop grow: the carried value more") as caught:
+        compared([loop], [*inputs, info("count", [], INT64)], "every", [])
+    assert caught.value.code == "BW526"
+    rows = drawn(2 if isinstance(shape[0], str) else shape[0], 3)
+    compared([loop], inputs, "every", [(rows, drawn(1, 3))], count=np.array(3))
+
+
 @pytest.mark.parametrize("backward", [False, True])
 def test_scans_over_any_length(backward: bool) -> None:
     step = body(

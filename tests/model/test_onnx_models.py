@@ -167,15 +167,51 @@ def test_a_condition_at_run_time_chooses_a_branch() -> None:
     np.testing.assert_array_equal(exe(x, np.array(False))[0], -x)
 
 
-def test_a_condition_between_shapes_has_to_be_known() -> None:
-    cut = helper.make_graph(
-        [node("ReduceSum", "x", "out")], "sum", [], [helper.make_tensor_value_info("out", 1, None)]
-    )
+def body_of(*nodes: Any) -> Any:
+    """A branch whose result is `out`, of any shape."""
+    return helper.make_graph(list(nodes), "branch", [], [info("out", None)])
+
+
+def test_a_condition_between_ranks_has_to_be_known() -> None:
+    cut = body_of(node("ReduceSum", "x", "out", keepdims=0))
     chosen = node("If", "up", "y", then_branch=branch("Exp"), else_branch=cut)
     proto = model([chosen], [info("x", [3]), info("up", [], BOOL)], [info("y", None)])
     assert (refusal(proto).code, '"up": …' in str(refusal(proto))) == ("BW523", True)
     fixed = bw.import_model(proto, {"up": np.array(False)})
     np.testing.assert_allclose(bw.interpret(fixed, drawn(3)).item(), drawn(3).sum(), rtol=1e-6)
+
+
+def test_branches_of_different_sizes() -> None:
+    """Of the columns of x at most five are kept, or one, where there are more than five."""
+    size = [node("Shape", "x", "s"), node("Gather", "s at", "t"), node("Greater", "t at5", "c")]
+    held = {"zero": np.array([0]), "one": np.array([1]), "five": np.array([5])}
+    held |= {"at": np.array(1), "at5": np.array(5)}
+    then = body_of(node("Slice", "x zero five one", "out"))
+    other = body_of(node("Identity", "x", "out"))
+    single = body_of(node("ReduceSum", "x one", "out"))
+    for body, width in ((then, 5), (single, 1)):
+        chosen = node("If", "c", "y", then_branch=body, else_branch=other)
+        nodes = [*size, chosen, node("Add", "y y", "r")]
+        exe = bw.compile(model(nodes, [info("x", ["b", "t"])], [info("r", None)], held))
+        for t in (0, 3, 5, 8):
+            x = drawn(2, t)
+            kept = x if t <= 5 else x[:, :5] if width == 5 else x.sum(1, keepdims=True)
+            np.testing.assert_allclose(exe(x)[0], 2 * kept, rtol=1e-5, strict=True)
+
+
+def test_a_squeeze_of_a_dynamic_axis_is_refused_with_its_reason() -> None:
+    """As PyTorch exports x.squeeze(1)."""
+    held = {"at": np.array(1), "axis": np.array([1])}
+    size = [node("Shape", "x", "s"), node("Gather", "s at", "t"), node("Equal", "t at", "c")]
+    then, other = body_of(node("Squeeze", "x axis", "out")), body_of(node("Identity", "x", "out"))
+    chosen = node("If", "c", "y", then_branch=then, else_branch=other)
+    named = model([*size, chosen], [info("x", ["b", "t", 4])], [info("y", None)], held)
+    error = refusal(named)
+    assert error.code == "BW523"
+    assert "different ranks" in error.message
+    assert "give the axis a number" in (error.help or "")
+    fixed = model([*size, chosen], [info("x", ["b", 1, 4])], [info("y", None)], held)
+    assert bw.compile(fixed)(drawn(3, 1, 4))[0].shape == (3, 4)
 
 
 def counted_loop() -> Any:

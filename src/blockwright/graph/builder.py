@@ -78,8 +78,8 @@ class GraphBuilder:
 
         "refused"    they are an error (BW401)
         "checked"    they are compared when the function runs (BW708)
-        "broadcast"  the same, but an operand of an elementwise operator whose size is computed when
-                     the function runs is repeated if that size is 1, as NumPy does
+        "broadcast"  the same, but an axis that may turn out to have one element is then repeated,
+                     as NumPy does; see `may_repeat`
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class GraphBuilder:
 
         Raises: GraphError if it is invalid for all sizes.
         """
-        while True:
+        while True:  # each round makes sizes equal that were not, or raises
             try:
                 return call.replace(info=deduce_call(call, self.analyzer, self.module))
             except UnequalSizes as error:
-                args = self._cast_to_equal(call, *error.pair)
+                args = self._repeated(call, *error.pair) or self._cast_to_equal(call, *error.pair)
                 if args is None:
                     raise
                 call = call.replace(args=args)
@@ -141,10 +141,7 @@ class GraphBuilder:
         kept, other = sorted((a, b), key=lambda s: (self._is_computed(s), _complexity(s)))
         if ir.const_int(other) is not None or self.analyzer.prove(ir.compare(ir.NE, a, b)):
             return None
-        name = call.op.name if isinstance(call.op, ir.OpRef) else ""
-        text = f"{_said(other)} and {_said(kept)}"
-        message = f"BW708: {name}: the sizes {text} are not equal\nhelp: pass sizes that agree"
-        values = tuple(s for s in (other, kept) if ir.const_int(s) is None)
+        message, values = _unequal(call, other, kept)
 
         def replaced(sizes: Sequence[ir.Expr]) -> tuple[ir.Expr, ...] | None:
             found = tuple(kept if ir.structural_equal(s, other) else s for s in sizes)
@@ -160,8 +157,6 @@ class GraphBuilder:
                 return self.match_cast(arg, wanted, "cast", message, values)
             return arg
 
-        if self.unequal == "broadcast" and name in _BROADCASTING and self._is_computed(other):
-            return self._repeated(call, kept, other, message, values)
         args = tuple(map(cast, call.args))
         return None if all(x is y for x, y in zip(args, call.args, strict=True)) else args
 
@@ -175,32 +170,127 @@ class GraphBuilder:
         """Whether a size depends on elements: no parameter binds its symbol."""
         return any(symbol not in self._given for symbol in ir.free_vars(size))
 
-    def _repeated(
-        self,
-        call: ir.GraphCall,
-        wanted: ir.Expr,
-        size: ir.Expr,
-        message: str,
-        values: Sequence[ir.Expr],
-    ) -> tuple[ir.GraphExpr, ...]:
-        """The arguments, whose axes of one element are repeated where `size` is 1.
+    def may_repeat(self, size: ir.Expr) -> bool:
+        """Whether an axis of this size is repeated where it turns out to have one element.
 
-        An axis is read at min(i, size - 1) for each i below the wanted size.
+        So is one of a size that the function computes, and one that it has made shorter, such as
+        x[:, :1] or the result of a pool. Sizes of parameters, their sums and products are compared
+        instead: models use a mask with the size of a cache and its new part, not with that of one
+        element, and repeating would make each such operand a gather.
         """
-        one = ir.const(1, size.dtype)
+        if self.unequal != "broadcast" or ir.const_int(size) is not None:
+            return False
+        if not self._is_computed(size) and _is_grown(size):
+            return False
+        return not self.analyzer.prove(ir.compare(ir.NE, size, ir.const(1, size.dtype)))
+
+    def is_short(self, size: ir.Expr) -> bool:
+        """Whether a size is at most 1 for all values of its symbols, such as min(n, 1)."""
+        return self.analyzer.prove(ir.compare(ir.LE, size, ir.const(1, size.dtype)))
+
+    def _repeated(
+        self, call: ir.GraphCall, a: ir.Expr, b: ir.Expr
+    ) -> tuple[ir.GraphExpr, ...] | None:
+        """The arguments, of which axes of one of two sizes are repeated where that size is 1.
+
+        None if neither may be 1, or no axis of that size meets one of the other.
+        """
+        name = call.op.name if isinstance(call.op, ir.OpRef) else ""
+        if name not in _BROADCASTING:
+            return None
+        pairs = [(a, b)] if name == "broadcast_to" else [(b, a), (a, b)]
+        pairs = [p for p in pairs if self.may_repeat(p[0]) and not self._both_one(*p)]
+        if not pairs:
+            return None
+        one = ir.const(1, a.dtype)
+        short = next((p for p in pairs if self.is_short(p[0])), None)
+        smaller = (p for p in pairs if self.analyzer.prove(ir.compare(ir.LE, *p)))
+        single = short or (pairs[0] if len(pairs) == 1 else next(smaller, None))
+        size, wanted = single or pairs[0]
+        places = self._meeting(call, size, wanted, _BROADCASTING[name])
         fits = ir.logical_or(ir.compare(ir.EQ, size, wanted), ir.compare(ir.EQ, size, one))
-        self.require(fits, message, values)
-        last = self.op("arange", begin=ir.sub(size, one), end=size, step=1, dtype="int64")
+        args = list(call.args)
+        if single is None:  # either may be 1
+            found = self._meeting(call, wanted, size, _BROADCASTING[name])
+            fits = ir.logical_or(fits, ir.compare(ir.EQ, wanted, one))
+            common = ir.select(ir.compare(ir.EQ, size, one), wanted, size)
+            changes = [(places, size), (found, wanted)]
+        else:
+            common, changes = wanted, [(places, size)]
+        if not places:
+            return None
+        self.require(fits, *_unequal(call, size, wanted))
+        for places, old in changes:
+            for place, axis in places:
+                args[place] = (
+                    self._with_one_element(args[place], axis, size)
+                    if short
+                    else self._stretched(args[place], axis, old, common)
+                )
+        return tuple(args)
+
+    def _stretched(self, value: ir.GraphExpr, axis: int, size: ir.Expr, wanted: ir.Expr) -> Any:
+        """A tensor of which element i along an axis is that at min(i, size - 1)."""
+        begin = ir.sub(size, ir.const(1, size.dtype))
+        last = self.op("arange", begin=begin, end=size, step=1, dtype="int64")
         every = self.op("arange", begin=0, end=wanted, step=1, dtype="int64")
         index = self.op("minimum", every, last)
-        args: list[ir.GraphExpr] = []
+        return self._of_size(self.op("take", value, index, axis=axis), axis, wanted)
+
+    def _both_one(self, size: ir.Expr, wanted: ir.Expr) -> bool:
+        """Whether `wanted` is 1 where `size` is, as for min(n, 32) and n: rows of a table."""
+        if isinstance(size, (ir.Min, ir.Max)):  # if it is 1, so is one of its operands
+            return all(self._both_one(s, wanted) for s in (size.a, size.b))
+        never = self.analyzer.prove(ir.compare(ir.NE, size, ir.const(1, size.dtype)))
+        return never or self.analyzer.prove_equal(size, wanted)
+
+    def _meeting(
+        self, call: ir.GraphCall, size: ir.Expr, wanted: ir.Expr, inner: int
+    ) -> list[tuple[int, int]]:
+        """Arguments and their axes of a size that broadcast with an axis of another size.
+
+        Args: `inner` last axes do not broadcast.
+        """
+        equal = self.analyzer.prove_equal
+        shapes: list[tuple[ir.Expr, ...]] = []
         for arg in call.args:
-            shape = arg.info.shape if isinstance(arg.info, ir.TensorInfo) else None
-            for axis, dim in enumerate(shape or ()):
-                if ir.structural_equal(dim, size):
-                    arg = self.op("take", arg, index, axis=axis)
-            args.append(arg)
-        return tuple(args)
+            info = arg.info
+            known = info.shape if isinstance(info, ir.TensorInfo) else None
+            shapes.append(arg.values if isinstance(arg, ir.ShapeExpr) else known or ())
+        found: list[tuple[int, int]] = []
+        for back in range(inner + 1, max(map(len, shapes), default=0) + 1):
+            dims = {k: shape[-back] for k, shape in enumerate(shapes) if back <= len(shape)}
+            if any(equal(dim, wanted) for dim in dims.values()):
+                found += [
+                    (k, len(shapes[k]) - back)
+                    for k, dim in dims.items()
+                    if equal(dim, size) and not isinstance(call.args[k], ir.ShapeExpr)
+                ]
+        return found
+
+    def _with_one_element(self, value: ir.GraphExpr, axis: int, size: ir.Expr) -> ir.GraphExpr:
+        """A tensor whose axis of at most one element has exactly one.
+
+        The element that pads an empty axis is never read: the axis meets another empty one.
+        """
+        info = value.tensor_info
+        width: list[tuple[Any, Any]] = [(0, 0)] * info.rank
+        width[axis] = (0, ir.sub(ir.const(1, size.dtype), size))
+        dtype = info.dtype
+        zero: Any = False if dtype is not None and dtype.is_bool else 0
+        padded = self.op("pad", value, pad_width=tuple(width), pad_value=zero)
+        return self._of_size(padded, axis, ir.const(1, size.dtype))
+
+    def _of_size(self, value: ir.GraphVar, axis: int, size: ir.Expr) -> ir.GraphVar:
+        """A tensor whose axis is known to have a size, though deduction may write it otherwise."""
+        info = value.tensor_info
+        assert info.shape is not None
+        if self.analyzer.prove_equal(info.shape[axis], size) and (
+            not ir.is_const_int(size) or ir.is_const_int(info.shape[axis])
+        ):
+            return value
+        shape = tuple(size if k == axis else d for k, d in enumerate(info.shape))
+        return self.match_cast(value, ir.TensorInfo(shape, info.dtype, device=info.device))
 
     def require(self, condition: ir.Expr, message: str, values: Sequence[ir.Expr] = ()) -> None:
         """Reject calls with sizes for which a condition does not hold.
@@ -266,9 +356,30 @@ class GraphBuilder:
 
 
 _BROADCASTING = {
-    *(row.name for row in OPERATORS.values() if row.layout == "elementwise"),
-    "where",
+    **{row.name: 0 for row in OPERATORS.values() if row.layout == "elementwise"},
+    "where": 0,
+    "broadcast_to": 0,
+    "matmul": 2,
 }
+"""Operators whose operands broadcast → how many of the last axes do not."""
+
+
+def _is_grown(size: ir.Expr) -> bool:
+    """Whether a size is a symbol, or a sum or product of symbols and numbers of at least 0."""
+    number = ir.const_int(size)
+    if number is not None:
+        return number >= 0
+    if isinstance(size, (ir.Add, ir.Mul)):
+        return _is_grown(size.a) and _is_grown(size.b)
+    return isinstance(size, ir.Var)
+
+
+def _unequal(call: ir.GraphCall, size: ir.Expr, wanted: ir.Expr) -> tuple[str, tuple[ir.Expr, ...]]:
+    """The error of a call with sizes that differ, and the values that it names."""
+    name = call.op.name if isinstance(call.op, ir.OpRef) else ""
+    text = f"{_said(size)} and {_said(wanted)}"
+    message = f"BW708: {name}: the sizes {text} are not equal\nhelp: pass sizes that agree"
+    return message, tuple(s for s in (size, wanted) if ir.const_int(s) is None)
 
 
 def _complexity(size: ir.Expr) -> int:

@@ -224,7 +224,7 @@ CODES: dict[str, str] = {
     "BW523": "Value that decides shapes is known only when the model runs.",
     "BW524": "Unknown or unsuitable fixed input of an ONNX model.",
     "BW525": "Input of an ONNX model without a rank.",
-    "BW526": "Loop of an ONNX model whose scan outputs have rows of sizes that data decides.",
+    "BW526": "Loop of an ONNX model whose carried values or rows of scan outputs change sizes.",
     # ------------------------------------------------------------------------- lowering and build
     "BW600": "Program cannot be built (no more specific code).",
     "BW601": "Program is not in the flat form that code generation expects.",

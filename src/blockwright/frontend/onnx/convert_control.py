@@ -6,6 +6,7 @@ others are loops of the program (see `frontend.loops`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from blockwright.frontend.onnx.call import (
 )
 from blockwright.frontend.onnx.run_time_sizes import computed, loaded
 from blockwright.frontend.onnx.sizes import I64, array_of, expr, packed
+from blockwright.graph import GraphBuilder
 from blockwright.support import ImporterError
 
 TABLE = Converters()
@@ -44,7 +46,15 @@ def _if(call: Call) -> Value:
     bodies = [call.attr("then_branch"), call.attr("else_branch")]
 
     def refused(reason: str) -> ImporterError:
-        return call.unknown(0, f"the condition, {reason},")
+        error, sources = call.unknown(0, "the condition"), call.imp.sources(call.node.input[0])
+        return ImporterError(
+            f"the branches give {reason}; which of them runs is known only when the model runs",
+            code="BW523",
+            help=error.help
+            if sources
+            else "if the size of an axis decides it, as for torch.squeeze of a dynamic axis, give "
+            "the axis a number in the export or in the model (dim_value); or make it a constant",
+        )
 
     return call.imp.branches(call.reshape(call.tensor(0), ()), bodies, _depends(call), refused)
 
@@ -93,7 +103,7 @@ def _repeated(call: Call) -> list[Any]:
     imp, body, depends = call.imp, call.attr("body"), _depends(call)
     most = call.reshape(call.tensor(0), ()) if call.has(0) else None
     start = call.reshape(call.tensor(1), ()) if call.has(1) else imp.tensor(np.asarray(True))
-    count = len(call.operands[2:])
+    count, outer = len(call.operands[2:]), imp.builder
 
     def holds(state: list[Any]) -> ir.GraphExpr:
         if most is None:
@@ -102,8 +112,9 @@ def _repeated(call: Call) -> list[Any]:
 
     def step(state: list[Any]) -> list[Any]:
         again, *new = (imp.tensor(v) for v in imp.subgraph(body, state, depends))
+        new = _of_kept_sizes(call, outer, new[:count], state[2:], body.output[1:])
         number = call.apply("add", state[0], imp.tensor(np.asarray(1, np.int64)))
-        return [number, call.reshape(again, ()), *new[:count]]
+        return [number, call.reshape(again, ()), *new]
 
     if imp.builder.dataflow:
         raise NeedsBranches
@@ -149,11 +160,50 @@ def _scanned(call: Call, end: Any, checks: bool) -> list[Value]:
         rows = [
             _as_declared(call, v, o) for v, o in zip(values[len(state) :], outputs, strict=True)
         ]
-        return values[: len(state)], rows
+        return _of_kept_sizes(call, outer, values[: len(state)], state, body.output[1:]), rows
 
+    outer = imp.builder
     numbers = call.apply("arange", begin=0, end=end, step=1, dtype="int64")
     carried = list(call.operands[2:])
     return imp.loops.over(imp.builder, imp.inside, step, carried, [numbers], tensor=imp.tensor)
+
+
+def _of_kept_sizes(
+    call: Call, outer: GraphBuilder, new: list[Any], old: Sequence[Any], outputs: Sequence[Any]
+) -> list[Any]:
+    """Values that a loop carries on, which calls check to keep their sizes.
+
+    In a loop that is written out, whose iterations the builder around it emits, sizes may change.
+
+    Raises: ImporterError BW526 if they do in other loops.
+    """
+    builder = call.imp.builder
+    if builder is outer:
+        return new
+
+    def kept(value: Any, before: Any, name: str) -> Any:
+        tensor, wanted = call.imp.tensor(value), call.imp.tensor(before).tensor_info
+        info = tensor.tensor_info
+        if wanted.shape is None or info.dtype is not wanted.dtype or info.rank != wanted.rank:
+            return tensor  # the loop refuses it
+        pairs = list(zip(dims_of(tensor), wanted.shape, strict=True))
+        if all(ir.structural_equal(a, b) for a, b in pairs):
+            return tensor
+        if any(builder.analyzer.prove(ir.compare(ir.NE, a, b)) for a, b in pairs):
+            raise call.error(
+                f"the carried value {name} changes its size, from {wanted!r} to {info!r}",
+                f"fix the number of iterations, to at most {_WRITTEN_OUT} for a Loop, or make the "
+                "value a scan output of the body, which is stacked",
+                "BW526",
+            )
+        message = (
+            f"BW708: {call.op} {call.name}: the carried value {name} changes its size\n"
+            "help: pass inputs of other sizes"
+        )
+        return builder.match_cast(tensor, wanted, "carried", message.replace("%", "%%"))
+
+    names = [output.name for output in outputs][: len(new)]
+    return [kept(*each) for each in zip(new, old, names, strict=True)]
 
 
 def _as_declared(call: Call, value: Value, output: Any) -> ir.GraphExpr:
@@ -230,8 +280,10 @@ def _scan(call: Call) -> Value:
 
     def step(state: list[Any], elements: list[Any]) -> tuple[list[Any], list[Any]]:
         values = imp.subgraph(body, [*state, *elements], depends)
-        return values[: len(state)], values[len(state) :]
+        new = _of_kept_sizes(call, outer, values[: len(state)], state, body.output)
+        return new, values[len(state) :]
 
+    outer = imp.builder
     results = imp.loops.over(imp.builder, imp.inside, step, carried, over, tensor=imp.tensor)
     rows: list[Value] = []
     for y, axis, backward in zip(results[len(carried) :], axes_out, backward_out, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -73,18 +74,41 @@ def _is(value: Any, number: int) -> bool:
 
 
 def _quotient(call: Call, dims: Any, rest: list[Any]) -> Any:
-    """The product of `dims` divided by that of `rest`, where common factors cancel."""
-    left: list[Any] = list(dims)
-    divisor: list[Any] = []
+    """The product of `dims` divided by that of `rest`, where common factors cancel.
+
+    An empty tensor may have a quotient 0 // 0, for which ONNX gives no value. With a factor that
+    cancels it has one, that of all other sizes.
+    """
+    above, left = _factors(dims)
+    below, right = _factors(rest)
     same = call.imp.builder.analyzer.prove_equal
-    for value in rest:
-        places = [k for k, other in enumerate(left) if same(expr(value), expr(other))]
+    divisor: list[Any] = []
+    for value in right:
+        places = [k for k, other in enumerate(left) if same(other, value)]
         if places:
             del left[places[0]]
         else:
             divisor.append(value)
-    total = product(left)
-    return total if not divisor else ir.floordiv(expr(total), expr(product(divisor)))
+    common = math.gcd(above, below)
+    total = product([above // common, *left])
+    if below == common and not divisor:
+        return total
+    return ir.floordiv(total, product([below // common, *divisor]))
+
+
+def _factors(values: Any) -> tuple[int, list[ir.Expr]]:
+    """The factors of a product of sizes: a number other than 0, and the rest."""
+    number, factors, waiting = 1, list[ir.Expr](), [expr(value) for value in values][::-1]
+    while waiting:
+        value = waiting.pop()
+        known = ir.const_int(value)
+        if known:
+            number *= known
+        elif isinstance(value, ir.Mul):
+            waiting += [value.b, value.a]
+        else:
+            factors.append(value)
+    return number, factors
 
 
 def product(values: Any) -> Any:
@@ -157,8 +181,28 @@ def _expand(call: Call) -> Value:
     rank = max(len(dims), len(wanted))
     dims = [1] * (rank - len(dims)) + dims
     shape = [1] * (rank - len(wanted)) + list(wanted)
-    both = [d if _is_one(s) else s for d, s in zip(dims, shape, strict=True)]
-    return call.apply("broadcast_to", x, shape_value([expr(d) for d in both]))
+    both = [_expanded(call, axis, *pair) for axis, pair in enumerate(zip(dims, shape, strict=True))]
+    return call.apply("broadcast_to", x, shape_value(both))
+
+
+def _expanded(call: Call, axis: int, size: Any, wanted: Any) -> ir.Expr:
+    """A size of a broadcast; the builder repeats an axis of `size` elements up to it.
+
+    A size that is wanted and may be 1 keeps that of the operand.
+    """
+    builder, one = call.imp.builder, ir.const(1, I64)
+    size, wanted = expr(size), expr(wanted)
+    if _is_one(wanted) or _is_one(size):
+        return size if _is_one(wanted) else wanted
+    if builder.analyzer.prove_equal(size, wanted) or not builder.may_repeat(wanted):
+        return wanted
+    if not builder.is_short(wanted) and builder.may_repeat(size):
+        return ir.select(ir.compare(ir.EQ, wanted, one), size, wanted)
+    fits = ir.logical_or(ir.compare(ir.EQ, wanted, size), ir.compare(ir.EQ, wanted, one))
+    call.require(
+        fits, f"BW708: dimension {axis} of the shape of {call.op} {call.name} does not fit"
+    )
+    return size
 
 
 def _is_one(value: Any) -> bool:

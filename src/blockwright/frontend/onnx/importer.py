@@ -20,7 +20,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.fallback import FALLBACKS, Fallback
 from blockwright.frontend.loops import Loops
-from blockwright.frontend.onnx.call import Call, NeedsBranches, Value
+from blockwright.frontend.onnx.call import Call, NeedsBranches, Value, dims_of
 from blockwright.frontend.onnx.converters import CONVERTERS
 from blockwright.frontend.onnx.dimensions import Dimensions, identifier
 from blockwright.frontend.onnx.fold import ALWAYS, fold, type_of
@@ -36,7 +36,7 @@ from blockwright.frontend.onnx.model import (
 )
 from blockwright.frontend.onnx.scope import Scope
 from blockwright.frontend.onnx.sizes import Arithmetic, Sizes, array_of
-from blockwright.graph import GraphBuilder, constant, shape_value
+from blockwright.graph import GraphBuilder, constant, shape_value, symbol_ranges
 from blockwright.support import BlockwrightError, ImporterError
 
 
@@ -167,24 +167,64 @@ class Importer:
         """The values of one of two graphs, chosen when the model runs.
 
         Args:
-            refused: the error, given the reason, if their results differ in type or shape.
+            refused: the error, given the reason, if their results differ in type or rank.
         """
         if self.builder.dataflow:
             raise NeedsBranches
         parts: list[ir.SeqExpr] = []
+        values: list[tuple[ir.GraphExpr, ...]] = []
+        own: list[GraphBuilder] = []
         for graph in bodies:
             with self.inside(self.builder.branch()):
-                values = tuple(map(self.tensor, self.subgraph(graph, [], depends)))
-                parts.append(self.builder.sequence(ir.TupleExpr(values)))
+                made = tuple(map(self.tensor, self.subgraph(graph, [], depends)))
+                parts.append(self.builder.sequence(ir.TupleExpr(made)))
+                values.append(made)
+                own.append(self.builder)
         then, other = parts
-        if not ir.structural_equal(then.info, other.info):
-            raise refused(f"whose branches give {then.info!r} and {other.info!r}")
-        chosen = self.builder.emit(ir.If(condition, then, other, info=then.info), "chosen")
-        assert isinstance(then.info, ir.TupleInfo)
-        return [
+        for one, two in zip(*values, strict=True):
+            a, b = one.tensor_info, two.tensor_info
+            if a.dtype is not b.dtype or a.rank != b.rank:
+                what = "types" if a.dtype is not b.dtype else "ranks"
+                raise refused(f"results of different {what}, {a!r} and {b!r}")
+
+        infos = tuple(
+            a.info
+            if ir.structural_equal(a.info, b.info)
+            else ir.TensorInfo(None, a.tensor_info.dtype, a.tensor_info.rank)
+            for a, b in zip(*values, strict=True)
+        )
+        chosen = self.builder.emit(
+            ir.If(condition, then, other, info=ir.TupleInfo(infos)), "chosen"
+        )
+        fields = [
             self.builder.emit(ir.TupleGetItem(chosen, k, info=field))
-            for k, field in enumerate(then.info.fields)
+            for k, field in enumerate(infos)
         ]
+        pairs = zip(fields, *values, strict=True)
+        return [self._sized(field, dims_of(a), dims_of(b), own) for field, a, b in pairs]
+
+    def _sized(
+        self,
+        value: ir.GraphVar,
+        then: Sequence[ir.Expr],
+        other: Sequence[ir.Expr],
+        own: Sequence[GraphBuilder],
+    ) -> ir.GraphExpr:
+        """A result of branches, with symbols for sizes that depend on which of them ran."""
+        if value.tensor_info.shape is not None:
+            return value
+        builder, shape = self.builder, list[ir.Expr]()
+        for a, b in zip(then, other, strict=True):
+            inside = any(branch.binds(a) for branch in own)
+            if builder.analyzer.prove_equal(a, b) and not inside:
+                shape.append(a)
+                continue
+            symbol = ir.Var(self.dimensions.unique("size"), ir.dtype_of("int64"))
+            builder.analyzer.bind(symbol, symbol_ranges(builder.attrs, [symbol])[symbol])
+            shape.append(symbol)
+        return builder.match_cast(
+            value, ir.TensorInfo(tuple(shape), value.tensor_info.dtype), "sized"
+        )
 
     @contextmanager
     def inside(self, builder: GraphBuilder) -> Generator[None]:

@@ -110,6 +110,9 @@ def expanded_shape(call: Call, target: ir.GraphExpr, dims: Sequence[ir.Expr]) ->
         if ir.is_const_int(mine, 1):
             shape.append(wanted)
             continue
+        if call.imp.builder.may_repeat(mine):  # the builder requires that one is 1, or both equal
+            shape.append(ir.select(ir.compare(ir.EQ, wanted, one), mine, wanted))
+            continue
         shape.append(mine)
         if not ir.is_const_int(wanted, 1):
             fits = ir.logical_or(ir.compare(ir.EQ, wanted, one), ir.compare(ir.EQ, wanted, mine))
