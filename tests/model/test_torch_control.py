@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -135,3 +136,67 @@ def test_regions() -> None:
         return y + z, half, weights
 
     check(function, POSITIVE, NEGATIVE, shapes={0: N}, tolerance=1e-2)
+
+
+class Gradients(torch.nn.Module):
+    """A model whose results come out of regions."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear, self.function = torch.nn.Linear(4, 4), function
+        self.register_buffer("total", torch.zeros(3, 4))
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self, x)
+
+
+def several(model: Any, x: torch.Tensor) -> Any:
+    y = model.linear(x)
+    with torch.enable_grad():
+        z = y.relu() + 1
+    return y, {"z": z}, y, x, None
+
+
+def changed(model: Any, x: torch.Tensor) -> Any:
+    model.total.add_(x)
+    with torch.enable_grad():
+        model.total.mul_(2)
+        return model.total, model.linear(x).relu_(), model.total.sum()
+
+
+def changed_argument(model: Any, x: torch.Tensor) -> Any:
+    x.mul_(2)
+    return x, x + 1
+
+
+def typed(model: Any, x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.enable_grad():
+            y = model.linear(x)
+        return y, y
+
+
+def branches(model: Any, x: torch.Tensor) -> Any:
+    def then(x: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            return (model.linear(x),)
+
+    return torch.cond(x.sum() > 0, then, lambda x: (x * 2,), (x,))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda m, x: m.linear(x), lambda m, x: x, several, changed, changed_argument, typed, branches],
+)
+def test_regions_whose_results_are_results_of_the_model(function: Any) -> None:
+    model = Gradients(function).eval()
+    before = copy.deepcopy(model)
+    models = (model, torch.export.export(model, (POSITIVE.clone(),)))
+    for given, args in zip(models, ((POSITIVE.clone(),), None), strict=True):
+        exe = bw.compile(given, args, options={"fallback": "error"})
+        eager = copy.deepcopy(before)
+        for x in (POSITIVE, -POSITIVE):
+            mine, theirs = x.clone(), x.clone()
+            torch.testing.assert_close(exe(mine), eager(theirs), rtol=1e-2, atol=1e-2)
+            torch.testing.assert_close(mine, theirs)

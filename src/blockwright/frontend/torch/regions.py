@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from blockwright.frontend.torch.names import target_name
@@ -65,7 +66,20 @@ def without_gradient_regions(program: Any) -> Any:
         source = program.graph_module
         module = torch.fx.GraphModule(source, copy.deepcopy(source.graph))
         _inline(module)
-        return program._update(module, program.graph_signature)
+        return program._update(module, _with_results_of(module, program.graph_signature))
+
+
+def _with_results_of(module: Any, signature: Any) -> Any:
+    """A signature whose results have the names of those of a graph module.
+
+    A result of a region is called otherwise than the item of the node that it replaces.
+    """
+    results = module.graph.output_node().args[0]
+    specs = [
+        replace(spec, arg=replace(spec.arg, name=result.name)) if hasattr(result, "name") else spec
+        for spec, result in zip(signature.output_specs, results, strict=True)
+    ]
+    return replace(signature, output_specs=specs)
 
 
 def _inline(module: Any) -> None:
