@@ -101,6 +101,35 @@ class TestLoops:
         long = torch.randn(1200, 4, generator=torch.Generator().manual_seed(0))
         check(function, POSITIVE, long, long[:1], shapes={0: Dim("rows")}, tolerance=1e-4)
 
+    def test_inside_loops_of_any_length(self) -> None:
+        def repeated(x: torch.Tensor) -> Any:
+            return while_loop(lambda x: x.abs().sum() < 10, lambda x: (x * 1.5 + 1,), (x,))[0]
+
+        def running(layer: Any, x: torch.Tensor) -> Any:
+            def step(c: torch.Tensor, y: torch.Tensor) -> Any:
+                total = repeated(c * 0.1 + y)
+                return total, total * 2
+
+            return scan(step, torch.zeros(4), x)
+
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            return map_over(repeated, layer(x))
+
+        for loop in (running, function):
+            check(loop, POSITIVE, NEGATIVE, torch.rand(20, 4), shapes={0: N}, tolerance=1e-4)
+
+    def test_inside_loops_may_call_the_framework(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            def more(x: torch.Tensor) -> Any:
+                return (torch.special.airy_ai(x) + x + 1,)
+
+            return map_over(lambda x: while_loop(lambda x: x.sum() < 10, more, (x,))[0], x)
+
+        model = Layer(function)
+        with pytest.warns(bw.BlockwrightWarning, match="run in the framework"):
+            exe = bw.compile(model, (POSITIVE,), dynamic_shapes=(({0: N},),))
+        torch.testing.assert_close(exe(-NEGATIVE), model(-NEGATIVE))
+
     def test_over_an_axis_of_known_length(self) -> None:
         def function(layer: Any, x: torch.Tensor) -> Any:
             products = associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic")
