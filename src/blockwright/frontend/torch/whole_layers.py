@@ -5,7 +5,8 @@ part of the program. During an export by `bw.compile` each becomes an operator o
 
     aten.lstm.input(x, (h, c), …)   →   blockwright.lstm.default(x, (h, c), …)
 
-Programs that were exported before have the steps.
+PyTorch also traces programs again to rewrite them, which then meets the same operators. Programs
+that were exported before have the steps.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ _LAYERS = {
 
 @contextmanager
 def whole_recurrent_layers() -> Generator[None]:
-    """Keep recurrent layers whole in exports, meanwhile."""
+    """Keep recurrent layers whole in exports and in rewriting of programs, meanwhile."""
     import torch
+    from torch import _decomp
     from torch._C import DispatchKey  # pyright: ignore[reportPrivateUsage]
 
     operators = _operators()
+    # What computes the sizes of results: the steps, which would fix their number.
+    written_out: Any = _decomp.decomposition_table
+    before: dict[Any, Any] = {}
     keys = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
     saved: list[tuple[Any, dict[Any, Any]]] = []
     try:
@@ -43,8 +48,11 @@ def whole_recurrent_layers() -> Generator[None]:
             saved.append((overload, dict(overload.py_kernels)))
             overload.py_kernels.update(dict.fromkeys(keys, operator))
             overload._dispatch_cache.clear()
+            before[overload] = written_out[overload]
+            written_out[overload] = operator
         yield
     finally:
+        written_out.update(before)
         for overload, kernels in saved:
             overload.py_kernels.clear()
             overload.py_kernels.update(kernels)
