@@ -154,3 +154,26 @@ def test_products_and_sums_of_many_sizes(agrees: Any) -> None:
 
     shapes = [{0: N, 2: H, 3: W}]
     agrees(model, torch.randn(5, 2, 8, 6), shapes=shapes, others=[(torch.randn(2, 2, 3, 9),)])
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_diagonals_are_filled(wrap: bool, agrees: Any) -> None:
+    """Of matrices of any form, of cubes, of views, and of values that are read before and after."""
+
+    def function(x: torch.Tensor) -> Any:
+        y = x * 2
+        z = y.fill_diagonal_(3, wrap)
+        part = (x + 1)[:, 1:]
+        part.t().fill_diagonal_(-0.5)
+        whole = (x * 10).long().fill_diagonal_(2.5, wrap)
+        cube = (x[:1, :1, None] + torch.zeros(3, 3, 3)).fill_diagonal_(7, wrap)
+        return y, z + 1, part, whole, cube
+
+    agrees(
+        function,
+        torch.randn(10, 4),
+        shapes=[{0: N}],
+        others=[(torch.randn(n, 4),) for n in (2, 4, 5, 6, 30)],
+    )
+    agrees(lambda x: x.clone().fill_diagonal_(3, wrap), torch.randn(3, 8))
+    agrees(lambda x: (x @ x.t()).fill_diagonal_(-1e9).softmax(-1), torch.randn(3, 8))

@@ -6,12 +6,20 @@ exporter's tensors, so they may ask for shapes, types and strides, but not for e
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 COMPOSITIONS: dict[str, Callable[..., Any]] = {}
 """Overload → composition."""
+
+
+def in_place_kernels() -> dict[Any, Callable[..., Any]]:
+    """Composite operators in place whose own steps no composition covers → steps that some do."""
+    import torch
+
+    return {torch.ops.aten.fill_diagonal_.default: _fill_diagonal}
 
 
 def _composes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -35,6 +43,23 @@ def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim
     row = torch.arange(rows, device=x.device).unsqueeze(-1)
     inside = torch.arange(columns, device=x.device) == row + offset
     return torch.where(inside, result, matrices).movedim((-2, -1), (dim1, dim2))
+
+
+def _fill_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
+    """PyTorch's own steps take the diagonal for a view with other strides."""
+    import torch
+
+    places = [
+        torch.arange(size, device=x.device).reshape([-1] + [1] * (x.ndim - axis - 1))
+        for axis, size in enumerate(x.shape)
+    ]
+    row, *others = places
+    if wrap and x.ndim == 2:  # below a tall matrix's diagonal, a row is left out before the next
+        inside = (others[0] - row) % (x.shape[1] + 1) == 0
+    else:
+        inside = functools.reduce(torch.logical_and, [place == row for place in others])
+    number = torch.full((), value, dtype=x.dtype, device=x.device)
+    return x.copy_(torch.where(inside, number, x))
 
 
 # ------------------------------------------------------------------------------------- distances

@@ -66,18 +66,15 @@ def without_gradient_regions(program: Any) -> Any:
         source = program.graph_module
         module = torch.fx.GraphModule(source, copy.deepcopy(source.graph))
         _inline(module)
-        return program._update(module, _with_results_of(module, program.graph_signature))
+        return program._update(module, with_outputs(program.graph_signature, module.graph))
 
 
-def _with_results_of(module: Any, signature: Any) -> Any:
-    """A signature whose results have the names of those of a graph module.
-
-    A result of a region is called otherwise than the item of the node that it replaces.
-    """
-    results = module.graph.output_node().args[0]
+def with_outputs(signature: Any, graph: Any) -> Any:
+    """The signature, with the names that the outputs of the graph have now."""
+    (outputs,) = graph.output_node().args
     specs = [
-        replace(spec, arg=replace(spec.arg, name=result.name)) if hasattr(result, "name") else spec
-        for spec, result in zip(signature.output_specs, results, strict=True)
+        replace(spec, arg=replace(spec.arg, name=node.name)) if hasattr(node, "name") else spec
+        for spec, node in zip(signature.output_specs, outputs, strict=True)
     ]
     return replace(signature, output_specs=specs)
 

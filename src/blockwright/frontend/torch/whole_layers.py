@@ -16,6 +16,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from blockwright.frontend.torch.kernels import replaced_composites
+
 _REST = (
     "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
     "bool bidirectional, bool batch_first"
@@ -34,29 +36,17 @@ def whole_recurrent_layers() -> Generator[None]:
     """Keep recurrent layers whole in exports and in rewriting of programs, meanwhile."""
     import torch
     from torch import _decomp
-    from torch._C import DispatchKey  # pyright: ignore[reportPrivateUsage]
 
-    operators = _operators()
+    operators = {getattr(torch.ops.aten, name).input: op for name, op in _operators().items()}
     # What computes the sizes of results: the steps, which would fix their number.
     written_out: Any = _decomp.decomposition_table
-    before: dict[Any, Any] = {}
-    keys = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
-    saved: list[tuple[Any, dict[Any, Any]]] = []
+    before = {overload: written_out[overload] for overload in operators}
     try:
-        for name, operator in operators.items():
-            overload = getattr(torch.ops.aten, name).input
-            saved.append((overload, dict(overload.py_kernels)))
-            overload.py_kernels.update(dict.fromkeys(keys, operator))
-            overload._dispatch_cache.clear()
-            before[overload] = written_out[overload]
-            written_out[overload] = operator
-        yield
+        written_out.update(operators)
+        with replaced_composites(operators):
+            yield
     finally:
         written_out.update(before)
-        for overload, kernels in saved:
-            overload.py_kernels.clear()
-            overload.py_kernels.update(kernels)
-            overload._dispatch_cache.clear()
 
 
 @functools.cache
