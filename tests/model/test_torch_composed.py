@@ -177,3 +177,46 @@ def test_diagonals_are_filled(wrap: bool, agrees: Any) -> None:
     )
     agrees(lambda x: x.clone().fill_diagonal_(3, wrap), torch.randn(3, 8))
     agrees(lambda x: (x @ x.t()).fill_diagonal_(-1e9).softmax(-1), torch.randn(3, 8))
+
+
+def test_frequencies_and_windows(agrees: Any) -> None:
+    def function(x: torch.Tensor) -> Any:
+        yield from (torch.fft.fftfreq(n, 0.5) + x[0, 0] for n in (1, 7, 8))
+        yield from (torch.fft.rfftfreq(n, 0.1, dtype=torch.float64) for n in (1, 7, 8))
+        for window in (
+            torch.hamming_window,
+            torch.blackman_window,
+            torch.bartlett_window,
+            torch.kaiser_window,
+        ):
+            yield from (
+                window(n, periodic) + x[0, 0] for n in (1, 2, 9) for periodic in (False, True)
+            )
+            yield window(8, dtype=torch.float64) * x[0]
+        yield from (torch.hamming_window(6, True, 0.5, 0.4), torch.hamming_window(6, False, 0.6))
+        yield torch.kaiser_window(8, False, 5.0)
+
+    agrees(lambda x: [*function(x)], torch.randn(5, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_numbers_are_rounded_as_if_quantized(dtype: torch.dtype) -> None:
+    """To the even one of two steps; least and greatest numbers are reached."""
+    scales, zeros = torch.tensor([0.1, 0.25, 3.0]), torch.tensor([3, 0, -5], dtype=torch.int32)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            one, zero = torch.tensor([0.5]), torch.tensor([2], dtype=torch.int32)
+            return (
+                torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
+                torch.fake_quantize_per_tensor_affine(x, 0.25, 0, -128, 127),
+                torch.fake_quantize_per_tensor_affine(x, one, zero, -128, 127),
+                torch.fake_quantize_per_channel_affine(x, scales, zeros, 0, -8, 7),
+                torch.fake_quantize_per_channel_affine(x, scales, zeros + 0.3, 0, -8, 7),
+            )
+
+    x = torch.arange(-50, 50, 0.125).expand(3, -1).to(dtype).contiguous()
+    exe = bw.compile(Model(), (x,), options={"fallback": "error"})
+    torch.testing.assert_close(exe(x), Model()(x))
+    found: Any = exe(torch.full_like(x, torch.nan))
+    torch.testing.assert_close(found[0], torch.full_like(x, -0.3))
