@@ -154,3 +154,69 @@ def test_products_and_sums_of_many_sizes(agrees: Any) -> None:
 
     shapes = [{0: N, 2: H, 3: W}]
     agrees(model, torch.randn(5, 2, 8, 6), shapes=shapes, others=[(torch.randn(2, 2, 3, 9),)])
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_diagonals_are_filled(wrap: bool, agrees: Any) -> None:
+    """Of matrices of any form, of cubes, of views, and of values that are read before and after."""
+
+    def function(x: torch.Tensor) -> Any:
+        y = x * 2
+        z = y.fill_diagonal_(3, wrap)
+        part = (x + 1)[:, 1:]
+        part.t().fill_diagonal_(-0.5)
+        whole = (x * 10).long().fill_diagonal_(2.5, wrap)
+        cube = (x[:1, :1, None] + torch.zeros(3, 3, 3)).fill_diagonal_(7, wrap)
+        return y, z + 1, part, whole, cube
+
+    agrees(
+        function,
+        torch.randn(10, 4),
+        shapes=[{0: N}],
+        others=[(torch.randn(n, 4),) for n in (2, 4, 5, 6, 30)],
+    )
+    agrees(lambda x: x.clone().fill_diagonal_(3, wrap), torch.randn(3, 8))
+    agrees(lambda x: (x @ x.t()).fill_diagonal_(-1e9).softmax(-1), torch.randn(3, 8))
+
+
+def test_frequencies_and_windows(agrees: Any) -> None:
+    def function(x: torch.Tensor) -> Any:
+        yield from (torch.fft.fftfreq(n, 0.5) + x[0, 0] for n in (1, 7, 8))
+        yield from (torch.fft.rfftfreq(n, 0.1, dtype=torch.float64) for n in (1, 7, 8))
+        for window in (
+            torch.hamming_window,
+            torch.blackman_window,
+            torch.bartlett_window,
+            torch.kaiser_window,
+        ):
+            yield from (
+                window(n, periodic) + x[0, 0] for n in (1, 2, 9) for periodic in (False, True)
+            )
+            yield window(8, dtype=torch.float64) * x[0]
+        yield from (torch.hamming_window(6, True, 0.5, 0.4), torch.hamming_window(6, False, 0.6))
+        yield torch.kaiser_window(8, False, 5.0)
+
+    agrees(lambda x: [*function(x)], torch.randn(5, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_numbers_are_rounded_as_if_quantized(dtype: torch.dtype) -> None:
+    """To the even one of two steps; least and greatest numbers are reached."""
+    scales, zeros = torch.tensor([0.1, 0.25, 3.0]), torch.tensor([3, 0, -5], dtype=torch.int32)
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            one, zero = torch.tensor([0.5]), torch.tensor([2], dtype=torch.int32)
+            return (
+                torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
+                torch.fake_quantize_per_tensor_affine(x, 0.25, 0, -128, 127),
+                torch.fake_quantize_per_tensor_affine(x, one, zero, -128, 127),
+                torch.fake_quantize_per_channel_affine(x, scales, zeros, 0, -8, 7),
+                torch.fake_quantize_per_channel_affine(x, scales, zeros + 0.3, 0, -8, 7),
+            )
+
+    x = torch.arange(-50, 50, 0.125).expand(3, -1).to(dtype).contiguous()
+    exe = bw.compile(Model(), (x,), options={"fallback": "error"})
+    torch.testing.assert_close(exe(x), Model()(x))
+    found: Any = exe(torch.full_like(x, torch.nan))
+    torch.testing.assert_close(found[0], torch.full_like(x, -0.3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -100,6 +101,35 @@ class TestLoops:
         long = torch.randn(1200, 4, generator=torch.Generator().manual_seed(0))
         check(function, POSITIVE, long, long[:1], shapes={0: Dim("rows")}, tolerance=1e-4)
 
+    def test_inside_loops_of_any_length(self) -> None:
+        def repeated(x: torch.Tensor) -> Any:
+            return while_loop(lambda x: x.abs().sum() < 10, lambda x: (x * 1.5 + 1,), (x,))[0]
+
+        def running(layer: Any, x: torch.Tensor) -> Any:
+            def step(c: torch.Tensor, y: torch.Tensor) -> Any:
+                total = repeated(c * 0.1 + y)
+                return total, total * 2
+
+            return scan(step, torch.zeros(4), x)
+
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            return map_over(repeated, layer(x))
+
+        for loop in (running, function):
+            check(loop, POSITIVE, NEGATIVE, torch.rand(20, 4), shapes={0: N}, tolerance=1e-4)
+
+    def test_inside_loops_may_call_the_framework(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            def more(x: torch.Tensor) -> Any:
+                return (torch.special.airy_ai(x) + x + 1,)
+
+            return map_over(lambda x: while_loop(lambda x: x.sum() < 10, more, (x,))[0], x)
+
+        model = Layer(function)
+        with pytest.warns(bw.BlockwrightWarning, match="run in the framework"):
+            exe = bw.compile(model, (POSITIVE,), dynamic_shapes=(({0: N},),))
+        torch.testing.assert_close(exe(-NEGATIVE), model(-NEGATIVE))
+
     def test_over_an_axis_of_known_length(self) -> None:
         def function(layer: Any, x: torch.Tensor) -> Any:
             products = associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic")
@@ -135,3 +165,67 @@ def test_regions() -> None:
         return y + z, half, weights
 
     check(function, POSITIVE, NEGATIVE, shapes={0: N}, tolerance=1e-2)
+
+
+class Gradients(torch.nn.Module):
+    """A model whose results come out of regions."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear, self.function = torch.nn.Linear(4, 4), function
+        self.register_buffer("total", torch.zeros(3, 4))
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self, x)
+
+
+def several(model: Any, x: torch.Tensor) -> Any:
+    y = model.linear(x)
+    with torch.enable_grad():
+        z = y.relu() + 1
+    return y, {"z": z}, y, x, None
+
+
+def changed(model: Any, x: torch.Tensor) -> Any:
+    model.total.add_(x)
+    with torch.enable_grad():
+        model.total.mul_(2)
+        return model.total, model.linear(x).relu_(), model.total.sum()
+
+
+def changed_argument(model: Any, x: torch.Tensor) -> Any:
+    x.mul_(2)
+    return x, x + 1
+
+
+def typed(model: Any, x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.enable_grad():
+            y = model.linear(x)
+        return y, y
+
+
+def branches(model: Any, x: torch.Tensor) -> Any:
+    def then(x: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            return (model.linear(x),)
+
+    return torch.cond(x.sum() > 0, then, lambda x: (x * 2,), (x,))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda m, x: m.linear(x), lambda m, x: x, several, changed, changed_argument, typed, branches],
+)
+def test_regions_whose_results_are_results_of_the_model(function: Any) -> None:
+    model = Gradients(function).eval()
+    before = copy.deepcopy(model)
+    models = (model, torch.export.export(model, (POSITIVE.clone(),)))
+    for given, args in zip(models, ((POSITIVE.clone(),), None), strict=True):
+        exe = bw.compile(given, args, options={"fallback": "error"})
+        eager = copy.deepcopy(before)
+        for x in (POSITIVE, -POSITIVE):
+            mine, theirs = x.clone(), x.clone()
+            torch.testing.assert_close(exe(mine), eager(theirs), rtol=1e-2, atol=1e-2)
+            torch.testing.assert_close(mine, theirs)

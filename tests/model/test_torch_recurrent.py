@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -58,3 +59,80 @@ def test_states_are_arguments() -> None:
     x, h = torch.randn(20, 2, 3), torch.randn(1, 2, 4)
     exe = bw.compile(model, (x, h), options={"fallback": "error"})
     torch.testing.assert_close(exe(x, h), model(x, h), rtol=1e-5, atol=1e-5)
+
+
+class Rewritten(nn.Module):
+    """Recurrent layers in a model that PyTorch traces again."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.lstm = nn.LSTM(4, 3, batch_first=True)
+        self.gru = nn.GRU(4, 3, batch_first=True, bidirectional=True)
+        self.rnn = nn.RNN(4, 3, nonlinearity="relu", batch_first=True)
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("state", torch.zeros(1, 2, 3))
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> Any:
+        return self.function(self, x, h)
+
+
+def counted(model: Any, x: torch.Tensor, h: torch.Tensor) -> Any:
+    model.count += 1
+    return model.lstm(x), model.count + h
+
+
+def streamed(model: Any, x: torch.Tensor, h: torch.Tensor) -> Any:
+    y, new = model.rnn(x, model.state + h)
+    model.state.copy_(new)
+    return y
+
+
+def state_changed_in_place(model: Any, x: torch.Tensor, h: torch.Tensor) -> Any:
+    y, new = model.rnn(x, h.mul_(0.5))
+    h.copy_(new)
+    return y
+
+
+def view_changed_in_place(model: Any, x: torch.Tensor, h: torch.Tensor) -> Any:
+    x = x + 1
+    x[:, :, 0].mul_(2)
+    return model.gru(x), h * 2
+
+
+def beside_another_type(model: Any, x: torch.Tensor, h: torch.Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = model.linear(x)
+    return model.gru(x)[0], y, h * 2
+
+
+def after_a_composed_operator(model: Any, x: torch.Tensor, h: torch.Tensor) -> Any:
+    return model.lstm(x.logcumsumexp(1).nan_to_num())[0], h * 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        counted,
+        streamed,
+        state_changed_in_place,
+        view_changed_in_place,
+        beside_another_type,
+        after_a_composed_operator,
+    ],
+)
+def test_layers_stay_whole_in_rewritten_programs(function: Any) -> None:
+    eager = Rewritten(function).eval()
+    exe = bw.compile(
+        copy.deepcopy(eager),
+        (torch.randn(2, 5, 4), torch.randn(1, 2, 3)),
+        dynamic_shapes=({1: Dim("steps", min=1, max=64)}, None),
+        options={"fallback": "error"},
+    )
+    tolerance = 1e-2 if function is beside_another_type else 1e-5
+    for steps in (5, 1, 40):
+        x, h = torch.randn(2, steps, 4), torch.randn(1, 2, 3)
+        x2, h2 = x.clone(), h.clone()
+        torch.testing.assert_close(exe(x, h), eager(x2, h2), rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close((x, h), (x2, h2), rtol=1e-5, atol=1e-5)

@@ -266,3 +266,14 @@ def test_stored_tensors_of_other_types_are_named(values: torch.Tensor) -> None:
     with pytest.raises(bw.ImporterError, match=r"BW504.*'stored'.*element type") as caught:
         bw.compile(model, (torch.randn(3, 5),), options={"fallback": "error"})
     assert caught.value.help
+
+
+@pytest.mark.parametrize("fallback", ["error", "framework"])
+def test_tensors_of_quantized_types_are_refused(fallback: str) -> None:
+    class Quantized(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize()
+
+    with pytest.raises(bw.ImporterError, match=r"BW504.*quint8") as caught:
+        bw.compile(Quantized(), (torch.randn(3, 5),), options={"fallback": fallback})
+    assert caught.value.help

@@ -34,11 +34,13 @@ _UNROLLED = 16
 class Loops:
     """Makes the functions of loops while a model is imported.
 
-    Attributes: `functions` are those made so far, by name.
+    Attributes: `functions` are those made so far, by name; `_effects` are the names of those that
+        call the framework for more than a result.
     """
 
     def __init__(self) -> None:
         self.functions: dict[str, ir.GraphFunction] = {}
+        self._effects: set[str] = set()
         self._numbers = itertools.count()
 
     def over(
@@ -99,6 +101,7 @@ class Loops:
         captured = [v for v in free_variables(body_of) if v not in inner.params]
         symbols = _symbols(outer, body_of, [*carried, *over, *captured])
         params = (*state, *elements)
+        self._refuse_effect(name, inner, body_of)
         self._add(name, inner, params, captured, symbols, body_of)
         length = _length(over[0])
         stacked = [
@@ -151,6 +154,9 @@ class Loops:
         repeated = again.sequence(again.emit(call, "repeated"))
         ended = inner.branch().sequence(ir.TupleExpr(tuple(state), info=result))
         last = inner.emit(ir.If(condition, repeated, ended, info=result), "last")
+        self._refuse_effect(name, inner, parts[0])
+        if self._has_effect(name, again, parts[1]):
+            self._effects.add(name)
         self._add(name, inner, tuple(state), captured, symbols, inner.sequence(last))
         first = ir.GraphCall(ir.GlobalVar(name), (*carried, *fixed), info=result)
         return _fields(outer, outer.emit(first, "looped"))
@@ -165,19 +171,35 @@ class Loops:
         body: ir.SeqExpr,
     ) -> None:
         """Add a function, whose last parameters are sizes and values around the loop."""
-        bound = [b for block in body.blocks for b in block.bindings]
-        if any(isinstance(b, ir.VarBinding) and has_effect(b.value) for b in bound[:-1]):
-            raise ImporterError(
-                "the body of a loop has an operator that the framework runs",
-                code="BW501",
-                help="replace the operator, or move it out of the loop",
-            )
         own = {v: ir.GraphVar(f"value_{k}", info=v.info) for k, v in enumerate(captured)}
         shapes = [ir.GraphVar("sizes", info=s.info) for s in _sizes(symbols)]
         attrs = {k: v for k, v in inner.attrs.items() if k in ir.BOUND_ATTRS}
         body = ir.substitute(body, own)
         every = (*params, *shapes, *own.values())
         self.functions[name] = ir.GraphFunction(every, body, body.info, attrs)
+
+    def _refuse_effect(self, name: str, builder: GraphBuilder, body: ir.SeqExpr) -> None:
+        if self._has_effect(name, builder, body):
+            raise ImporterError(
+                "the body of a loop has an operator that the framework runs",
+                code="BW501",
+                help="replace the operator, or move it out of the loop",
+            )
+
+    def _has_effect(self, name: str, builder: GraphBuilder, body: ir.SeqExpr) -> bool:
+        """Whether a part of the function `name` may do more than compute its results.
+
+        The functions of loops are not in the builder's module yet. They are called pure, which a
+        loop needs to become one, also if their bodies have effects: those are remembered here.
+        """
+        for call in ir.collect(body, ir.GraphCall):
+            callee = call.op.name if isinstance(call.op, ir.GlobalVar) else ""
+            if callee == name or callee in self.functions:
+                if callee in self._effects:
+                    return True
+            elif has_effect(call, builder.module):
+                return True
+        return False
 
 
 def _info(value: ir.GraphExpr) -> ir.TensorInfo:

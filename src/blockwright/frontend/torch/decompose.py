@@ -11,10 +11,12 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from blockwright.frontend.torch.compositions import COMPOSITIONS
+from blockwright.frontend.torch.compositions import COMPOSITIONS, in_place_kernels
 from blockwright.frontend.torch.effects import kept_in_order, without_tokens
+from blockwright.frontend.torch.kernels import replaced_composites
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.regions import all_nodes
+from blockwright.frontend.torch.whole_layers import whole_recurrent_layers
 from blockwright.support import BlockwrightError, Diagnostic, ImporterError
 
 _ROUNDS = 8  # most rounds; a decomposition may contain operators that must be decomposed in turn
@@ -108,6 +110,8 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
             warnings.catch_warnings(),
             dispatch._AutoDispatchBelowAutograd(),
             kept_in_order(program),
+            whole_recurrent_layers(),
+            replaced_composites(in_place_kernels()),
         ):
             warnings.simplefilter("ignore")  # PyTorch warns about its own calls
             return without_tokens(program.run_decompositions(table))

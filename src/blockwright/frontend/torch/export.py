@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from blockwright.frontend.torch.compositions import in_place_kernels
+from blockwright.frontend.torch.kernels import replaced_composites
 from blockwright.frontend.torch.training import warn_of_training
 from blockwright.frontend.torch.whole_layers import whole_recurrent_layers
 from blockwright.runtime.refused import require_storage
@@ -53,7 +55,12 @@ def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_
     warn_of_training(model)
     modes = [(module, module.training) for module in model.modules()]
     try:
-        with torch.no_grad(), warnings.catch_warnings(), whole_recurrent_layers():
+        with (
+            torch.no_grad(),
+            warnings.catch_warnings(),
+            whole_recurrent_layers(),
+            replaced_composites(in_place_kernels()),  # PyTorch's may want sizes to be known
+        ):
             # PyTorch's own recurrent layers do so whenever they run.
             warnings.filterwarnings("ignore", r"The tensor attributes? .*_flat_weights")
             return torch.export.export(

@@ -21,8 +21,9 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.frontend.fallback import framework_results
-from blockwright.frontend.torch.names import is_overload, target_name
+from blockwright.frontend.torch.names import is_overload, origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
+from blockwright.frontend.torch.regions import all_nodes
 from blockwright.frontend.torch.run_time_sizes import depends_on_data
 from blockwright.graph import constant
 from blockwright.runtime.frameworks.call import OperatorCall
@@ -43,6 +44,8 @@ _READ_STRIDES = frozenset(
 )
 """Operators whose result depends on how the operand lies in memory, which compiled code decides."""
 
+_QUANTIZED = frozenset({"quint8", "qint8", "qint32", "quint4x2", "quint2x4"})
+
 _PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 
 
@@ -55,6 +58,24 @@ def can_call(node: Any) -> bool:
     held = [v.meta.get("val") if type(v).__name__ == "Node" else v for v in given]
     results = list(_leaves(node.meta.get("val")))
     return all(map(_is_argument, held)) and all(map(_is_value, results))
+
+
+def refuse_quantized(program: Any) -> None:
+    """Raise ImporterError BW504 if a program makes a tensor of a quantized type.
+
+    The exporter takes it for one of float numbers.
+    """
+    for node in all_nodes(program.graph_module):
+        given = _leaves((node.args, node.kwargs)) if node.op == "call_function" else ()
+        names = [str(value).removeprefix("torch.") for value in given]
+        found = [name for name in names if name in _QUANTIZED]
+        if found:
+            raise ImporterError(
+                f"a tensor of PyTorch's quantized type {found[0]}",
+                code="BW504",
+                help="round with torch.fake_quantize_per_tensor_affine, or compute with integers",
+                notes=(origin(node),),
+            )
 
 
 def touches_complex(node: Any) -> bool:

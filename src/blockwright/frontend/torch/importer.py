@@ -29,6 +29,7 @@ from blockwright.frontend.torch.framework_calls import (
     complex_part,
     framework_call,
     is_complex,
+    refuse_quantized,
     touches_complex,
 )
 from blockwright.frontend.torch.guards import (
@@ -95,6 +96,7 @@ class Importer:
         self.call = program.call_spec, program.module_call_graph
         self.exported = program
         self.falls_back = fallback == "framework"
+        refuse_quantized(program)
         decisions = Decisions(program)
         self.program = program = with_known_operators(
             functional(program), is_known, can_call if self.falls_back else no_node

@@ -29,7 +29,7 @@ _COMPUTES = frozenset(
     "matmul linear batch_norm layer_norm group_norm instance_norm rms_norm softmax log_softmax "
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d "
     "max_pool3d avg_pool1d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
-    "adaptive_max_pool1d scaled_dot_product_attention".split()
+    "adaptive_max_pool1d scaled_dot_product_attention lstm gru rnn_tanh rnn_relu".split()
 )
 
 

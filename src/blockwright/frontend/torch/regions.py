@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from blockwright.frontend.torch.names import target_name
@@ -65,7 +66,17 @@ def without_gradient_regions(program: Any) -> Any:
         source = program.graph_module
         module = torch.fx.GraphModule(source, copy.deepcopy(source.graph))
         _inline(module)
-        return program._update(module, program.graph_signature)
+        return program._update(module, with_outputs(program.graph_signature, module.graph))
+
+
+def with_outputs(signature: Any, graph: Any) -> Any:
+    """The signature, with the names that the outputs of the graph have now."""
+    (outputs,) = graph.output_node().args
+    specs = [
+        replace(spec, arg=replace(spec.arg, name=node.name)) if hasattr(node, "name") else spec
+        for spec, node in zip(signature.output_specs, outputs, strict=True)
+    ]
+    return replace(signature, output_specs=specs)
 
 
 def _inline(module: Any) -> None:

@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from blockwright.frontend.torch.regions import with_outputs
 from blockwright.frontend.torch.state import layout, overlap, overlapping, span
 
 
@@ -69,7 +69,7 @@ def _joined(
     )
     return program._update(
         torch.fx.GraphModule(program.graph_module, graph),
-        _with_outputs(program.graph_signature, graph),
+        with_outputs(program.graph_signature, graph),
         **dict(zip(("state_dict", "constants"), held, strict=True)),
     )
 
@@ -82,18 +82,6 @@ def _unread(tensor: Any) -> Any:
     if not isinstance(tensor, torch.nn.Parameter):
         return other
     return torch.nn.Parameter(other, requires_grad=tensor.requires_grad)
-
-
-def _with_outputs(signature: Any, graph: Any) -> Any:
-    """The signature, with the names that the outputs of the graph have now."""
-    (outputs,) = graph.output_node().args
-    specs = [
-        dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=node.name))
-        if hasattr(node, "name")
-        else spec
-        for spec, node in zip(signature.output_specs, outputs, strict=True)
-    ]
-    return dataclasses.replace(signature, output_specs=specs)
 
 
 def _groups(tensors: Mapping[str, Any]) -> list[list[str]]:

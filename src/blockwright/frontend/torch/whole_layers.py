@@ -5,7 +5,8 @@ part of the program. During an export by `bw.compile` each becomes an operator o
 
     aten.lstm.input(x, (h, c), …)   →   blockwright.lstm.default(x, (h, c), …)
 
-Programs that were exported before have the steps.
+PyTorch also traces programs again to rewrite them, which then meets the same operators. Programs
+that were exported before have the steps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import functools
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
+
+from blockwright.frontend.torch.kernels import replaced_composites
 
 _REST = (
     "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
@@ -30,25 +33,20 @@ _LAYERS = {
 
 @contextmanager
 def whole_recurrent_layers() -> Generator[None]:
-    """Keep recurrent layers whole in exports, meanwhile."""
+    """Keep recurrent layers whole in exports and in rewriting of programs, meanwhile."""
     import torch
-    from torch._C import DispatchKey  # pyright: ignore[reportPrivateUsage]
+    from torch import _decomp
 
-    operators = _operators()
-    keys = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
-    saved: list[tuple[Any, dict[Any, Any]]] = []
+    operators = {getattr(torch.ops.aten, name).input: op for name, op in _operators().items()}
+    # What computes the sizes of results: the steps, which would fix their number.
+    written_out: Any = _decomp.decomposition_table
+    before = {overload: written_out[overload] for overload in operators}
     try:
-        for name, operator in operators.items():
-            overload = getattr(torch.ops.aten, name).input
-            saved.append((overload, dict(overload.py_kernels)))
-            overload.py_kernels.update(dict.fromkeys(keys, operator))
-            overload._dispatch_cache.clear()
-        yield
+        written_out.update(operators)
+        with replaced_composites(operators):
+            yield
     finally:
-        for overload, kernels in saved:
-            overload.py_kernels.clear()
-            overload.py_kernels.update(kernels)
-            overload._dispatch_cache.clear()
+        written_out.update(before)
 
 
 @functools.cache
