@@ -126,6 +126,35 @@ def test_loops_inside_loops() -> None:
     compared([node("Loop", "count true x", "y", body=outer)], inputs, "y", calls, **held)
 
 
+@pytest.mark.parametrize("outside", [False, True])
+def test_loops_inside_loops_with_scan_outputs(outside: bool) -> None:
+    """The condition that ends the inner loop depends on data, or is one around both."""
+    more = [node("Identity", "on", "g2")] if outside else [node("Less", "t2 limit", "g2")]
+    inner = body(
+        [node("Add", "t1 one", "t2"), *more],
+        [info("k1", [], INT64), info("g1", [], BOOL), info("t1", [])],
+        [info("g2", [], BOOL), info("t2", [])],
+    )
+    outer = body(
+        [
+            node("Mul", "t0 half", "part"),
+            node("Loop", "most true part", "t3", body=inner),
+            node("Add", "t3 half", "row"),
+            node("Identity", "g0", "g3"),
+        ],
+        [info("k0", [], INT64), info("g0", [], BOOL), info("t0", [])],
+        [info("g3", [], BOOL), info("t3", []), info("row", [])],
+    )
+    held = {"true": np.array(True), "most": np.array(20)}
+    held |= {n: np.array(v, "float32") for n, v in (("one", 1), ("half", 0.5), ("limit", 4))}
+    inputs = [info("x", []), info("count", [], INT64), info("on", [], BOOL)]
+    calls = [
+        (drawn(), np.array(count), np.array(on))
+        for count, on in ((1, True), (30, False), (30, True))
+    ]
+    compared([node("Loop", "count true x", "y rows", body=outer)], inputs, "y rows", calls, **held)
+
+
 def test_scan_outputs_of_loops_whose_conditions_depend_on_data() -> None:
     """The condition of the body, and the one at the start."""
     held = {"true": np.array(True), "scale": np.array([1], "float32")}

@@ -44,6 +44,16 @@ def refused(function: Any, x: torch.Tensor, shapes: Any = None) -> str:
     return caught.value.message
 
 
+@torch.library.custom_op("control::positive_ones", mutates_args=())
+def positive_ones(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0]
+
+
+@positive_ones.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
 POSITIVE, NEGATIVE = torch.rand(3, 4) + 0.1, -torch.rand(5, 4)
 
 
@@ -130,6 +140,17 @@ class TestLoops:
             exe = bw.compile(model, (POSITIVE,), dynamic_shapes=(({0: N},),))
         torch.testing.assert_close(exe(-NEGATIVE), model(-NEGATIVE))
 
+    def test_inside_loops_of_any_length_have_results_of_known_size(self) -> None:
+        def function(layer: Any, x: torch.Tensor) -> Any:
+            def more(x: torch.Tensor) -> Any:
+                return (x + 1 + positive_ones(x).sum(),)
+
+            return map_over(lambda x: while_loop(lambda x: x.sum() < 10, more, (x,))[0], x)
+
+        with pytest.raises(bw.ImporterError, match="the body of a loop has an operator") as caught:
+            bw.compile(Layer(function), (POSITIVE,), dynamic_shapes=(({0: N},),))
+        assert caught.value.code == "BW501"
+
     def test_over_an_axis_of_known_length(self) -> None:
         def function(layer: Any, x: torch.Tensor) -> Any:
             products = associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic")
@@ -180,6 +201,14 @@ class Gradients(torch.nn.Module):
         return self.function(self, x)
 
 
+def one(model: Any, x: torch.Tensor) -> Any:
+    return model.linear(x)
+
+
+def same(model: Any, x: torch.Tensor) -> Any:
+    return x
+
+
 def several(model: Any, x: torch.Tensor) -> Any:
     y = model.linear(x)
     with torch.enable_grad():
@@ -216,7 +245,7 @@ def branches(model: Any, x: torch.Tensor) -> Any:
 
 @pytest.mark.parametrize(
     "function",
-    [lambda m, x: m.linear(x), lambda m, x: x, several, changed, changed_argument, typed, branches],
+    [one, same, several, changed, changed_argument, typed, branches],
 )
 def test_regions_whose_results_are_results_of_the_model(function: Any) -> None:
     model = Gradients(function).eval()

@@ -39,7 +39,8 @@ def whole_recurrent_layers() -> Generator[None]:
 
     operators = {getattr(torch.ops.aten, name).input: op for name, op in _operators().items()}
     # What computes the sizes of results: the steps, which would fix their number.
-    written_out: Any = _decomp.decomposition_table
+    registry: Any = _decomp
+    written_out = registry.decomposition_table
     before = {overload: written_out[overload] for overload in operators}
     try:
         written_out.update(operators)
