@@ -223,7 +223,7 @@ ROWS: tuple[OpRow, ...] = (
         kind="any",
         to_bool=True,
         samples=_LOGIC,
-        torch=("aten.any.default", "aten.any.dim", "aten.any.dims"),
+        torch=("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default"),
         doc="Whether some element is not zero.",
     ),
     reduction(
@@ -233,7 +233,7 @@ ROWS: tuple[OpRow, ...] = (
         kind="any",
         to_bool=True,
         samples=_LOGIC,
-        torch=("aten.all.default", "aten.all.dim", "aten.all.dims"),
+        torch=("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default"),
         doc="Whether no element is zero.",
     ),
 )

@@ -22,8 +22,16 @@ from blockwright.frontend.fourier import (
     reciprocal,
     transformed,
 )
+from blockwright.frontend.torch.convert_shapes import tiled
 from blockwright.frontend.torch.framework_calls import complex_part
-from blockwright.frontend.torch.operands import Registry, axis_of, cast_to, dims_of, is_tensor
+from blockwright.frontend.torch.operands import (
+    Registry,
+    axis_of,
+    cast_to,
+    dims_of,
+    is_tensor,
+    size_of,
+)
 from blockwright.graph import shape_value
 from blockwright.support import ImporterError
 
@@ -324,6 +332,12 @@ def _reshaped(imp: Importer, node: Any, x: Any, *ignored: Any) -> Any:
 @TABLE.overload("aten.expand.default")
 def _expanded(imp: Importer, node: Any, x: Any, *ignored: Any, **also_ignored: Any) -> Any:
     return imp.builder.op("broadcast_to", x, _shape_of(imp, node))
+
+
+@TABLE.overload("aten.repeat.default")
+def _repeated(imp: Importer, node: Any, x: Any, repeats: Sequence[Any]) -> Any:
+    numbers = [*(size_of(imp, number) for number in repeats), ir.const(1, "int64")]
+    return tiled(imp, x, numbers, _shape_of(imp, node).values)
 
 
 @TABLE.overload("aten.permute.default")

@@ -86,7 +86,13 @@ def _distinct(
 
 @TABLE.overload("aten._local_scalar_dense.default", "aten.item.default")
 def _item(imp: Importer, node: Any, x: Any) -> Any:
-    """An integer, as the exporter's symbol."""
+    """An integer, as the exporter's symbol; a bool, as its comparison of a symbol with 1."""
+    if x.tensor_info.dtype.is_bool:
+        holds = imp.symbols.condition(node.meta["val"])
+        symbols = list(dict.fromkeys(ir.free_vars(holds)))
+        if len(symbols) == 1:
+            _load(imp, cast_to(imp, x, _INT64), symbols[0])
+            return holds
     if not x.tensor_info.dtype.is_int:
         raise ImporterError(
             f"item() of {x.tensor_info.dtype}: only integers can be numbers of a model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
@@ -46,6 +47,23 @@ def _expand(imp: Importer, node: Any, x: Any, *ignored: Any, **also: Any) -> Any
         imp.builder.analyzer.prove_equal(a, b) for a, b in zip(wanted, now, strict=True)
     )
     return x if same else imp.builder.op("broadcast_to", x, shape_value(wanted))
+
+
+@TABLE.overload("aten.repeat.default")
+def _repeat(imp: Importer, node: Any, x: Any, repeats: Sequence[Any]) -> Any:
+    return tiled(imp, x, [size_of(imp, number) for number in repeats], node_shape(imp, node))
+
+
+def tiled(imp: Importer, x: Any, repeats: Sequence[ir.Expr], wanted: tuple[ir.Expr, ...]) -> Any:
+    """Copies of a tensor side by side, along as many axes as there are numbers of copies."""
+    one = ir.const(1, "int64")
+    shape = (*[one] * (len(repeats) - len(dims_of(x))), *dims_of(x))
+    axes = [k for k, number in enumerate(repeats) if not ir.is_const_int(number, 1)]
+    parts = [((one, size) if k in axes else (size,)) for k, size in enumerate(shape)]
+    copies = [((repeats[k], size) if k in axes else (size,)) for k, size in enumerate(shape)]
+    each = reshape(imp, x, tuple(size for part in parts for size in part))
+    target = tuple(size for part in copies for size in part)
+    return reshape(imp, imp.builder.op("broadcast_to", each, shape_value(target)), wanted)
 
 
 @TABLE.overload("aten.transpose.int", "aten.t.default", "aten.swapaxes.default")
