@@ -128,6 +128,17 @@ def test_attention_with_several_axes_of_batches(agrees: Any) -> None:
     agrees(model, q, k, v, *masks)
 
 
+def test_copies_side_by_side(agrees: Any) -> None:
+    """PyTorch's decomposition leaves strides that a later `view` does not take."""
+
+    def model(x: Any) -> Any:
+        moved = x.permute(2, 0, 1).unsqueeze(0).repeat(2, 1, 1, 1)
+        pairs = torch.view_as_real(torch.complex(x, -x).repeat(2, 1, 3))
+        return moved.view(-1, *x.shape[:2]), x.repeat(1, 2, x.shape[0]), torch.tile(x, (2,)), pairs
+
+    agrees(model, torch.randn(3, 4, 2))
+
+
 def test_ranges_of_integers_have_ends_of_integers(agrees: Any) -> None:
     """PyTorch's kernel converts both ends first; its decomposition does not."""
     agrees(

@@ -64,6 +64,7 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x: (torch.masked_select(x, x > 0).sum(), x[x > 0.5], x[x[:, 0] > 1], x[:, x[0] > 0]),
         (X,),
     ),
+    "copies": (lambda x: x[x[:, 0] > 1].repeat(2, 1), (X,)),
     "item_as_size": (bounded_item, (X, torch.tensor(2))),
     "item_as_number": (lambda x, n: x * n.item(), (X, torch.tensor(-3))),
 }
