@@ -155,7 +155,7 @@ def _four_axes(imp: Importer, q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, A
 
     def folded(x: Any) -> Any:
         x = imp.builder.op("broadcast_to", x, shape_value((*batches, *dims_of(x)[rank - 3 :])))
-        return reshape(imp, x, (-1, *dims_of(x)[rank - 3 :]))
+        return imp.builder.op("reshape", x, shape_value((-1, *dims_of(x)[rank - 3 :])))
 
     if mask is not None and len(dims_of(mask)) > 3:
         mask = folded(padded(mask))
