@@ -57,7 +57,8 @@ def problem_of(error: BaseException) -> Outcome:
     code = str(error.code) if isinstance(error, BlockwrightError) else ""
     name = f"{type(error).__name__} {code}".strip()
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename.rpartition('blockwright/')[2]}:{frames[-1].lineno}"
+    own = [f for f in frames if "/blockwright/" in f.filename] or frames
+    place = f"{own[-1].filename.rpartition('blockwright/')[2]}:{own[-1].lineno}"
     return Outcome("internal", name, _line(f"{error} ({place})"))
 
 
