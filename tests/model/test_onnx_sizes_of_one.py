@@ -177,6 +177,22 @@ def test_sizes_that_are_one_together_are_only_compared() -> None:
     assert "R.take" not in str(bw.import_model(built(nodes, [info("x", ["n", 5])])))
 
 
+def test_a_mask_that_is_repeated_per_head() -> None:
+    """As exported attention does: [2 * batch, 1, t] becomes [batch, 2, -1, t]."""
+    nodes = [
+        node("Shape", "x", "batch", start=0, end=1),
+        node("Shape", "x", "t", start=1, end=2),
+        node("Concat", "x x", "twice", axis=0),
+        node("Unsqueeze", "twice 1", "rows"),
+        node("Concat", "batch 2 -1 t", "shape", axis=0),
+        node("Reshape", "rows shape", "mask"),
+        node("Add", "scores mask", "r"),
+    ]
+    inputs = [info("x", ["b", "t"]), info("scores", ["b", 2, "t", "t"])]
+    calls = [(drawn(b, t), drawn(b, 2, t, t)) for b, t in ((2, 5), (1, 7), (3, 1))]
+    compared(nodes, inputs, calls)
+
+
 class Encoder(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

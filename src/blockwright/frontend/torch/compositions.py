@@ -11,23 +11,32 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-COMPOSITIONS: dict[str, Callable[..., Any]] = {}
+Table = dict[str, Callable[..., Any]]
+COMPOSITIONS: Table = {}
 """Overload → composition."""
 
 
 def in_place_kernels() -> dict[Any, Callable[..., Any]]:
-    """Composite operators in place whose own steps no composition covers → steps that some do."""
+    """In-place composite operators → kernels to trace instead of PyTorch's.
+
+    PyTorch's own kernels use `as_strided`, which has no functional form here.
+    """
     import torch
 
     return {torch.ops.aten.fill_diagonal_.default: _fill_diagonal}
 
 
-def _composes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def composes(table: Table, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: add a composition of these overloads to a table."""
+
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        COMPOSITIONS.update(dict.fromkeys(names, fn))
+        table.update(dict.fromkeys(names, fn))
         return fn
 
     return register
+
+
+_composes = functools.partial(composes, COMPOSITIONS)
 
 
 @_composes("aten.diagonal_scatter.default")
@@ -46,7 +55,7 @@ def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim
 
 
 def _fill_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
-    """PyTorch's own steps take the diagonal for a view with other strides."""
+    """Write a number to the diagonal of a matrix, or of a cube of more axes."""
     import torch
 
     places = [
@@ -400,117 +409,6 @@ def _place_of_number(ordered: Any, value: Any, **named: Any) -> Any:
 
     number = torch.full((), value, dtype=ordered.dtype, device=ordered.device)
     return torch.ops.aten.searchsorted.Tensor(ordered, number, **named)
-
-
-# ---------------------------------------------------------------------------------------- constants
-@_composes("aten.fft_fftfreq.default")
-def _frequencies(n: int, d: float = 1.0, **named: Any) -> Any:
-    import torch
-
-    place = torch.arange(n, dtype=torch.float64, device=named.get("device"))
-    return _made(torch.where(place * 2 < n, place, place - n) / (n * d), named)
-
-
-@_composes("aten.fft_rfftfreq.default")
-def _frequencies_of_half(n: int, d: float = 1.0, **named: Any) -> Any:
-    import torch
-
-    place = torch.arange(n // 2 + 1, dtype=torch.float64, device=named.get("device"))
-    return _made(place / (n * d), named)
-
-
-@_composes(*(f"aten.hamming_window.periodic{kind}" for kind in ("", "_alpha", "_alpha_beta")))
-@_composes("aten.hamming_window.default")
-def _hamming(
-    n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **named: Any
-) -> Any:
-    return _window(lambda x: alpha - beta * (2 * math.pi * x).cos(), n, periodic, named)
-
-
-@_composes("aten.blackman_window.default", "aten.blackman_window.periodic")
-def _blackman(n: int, periodic: bool = True, **named: Any) -> Any:
-    def height(x: Any) -> Any:
-        return 0.42 - 0.5 * (2 * math.pi * x).cos() + 0.08 * (4 * math.pi * x).cos()
-
-    return _window(height, n, periodic, named)
-
-
-@_composes("aten.bartlett_window.default", "aten.bartlett_window.periodic")
-def _bartlett(n: int, periodic: bool = True, **named: Any) -> Any:
-    return _window(lambda x: 1 - (2 * x - 1).abs(), n, periodic, named)
-
-
-@_composes(*(f"aten.kaiser_window.{kind}" for kind in ("default", "periodic", "beta")))
-def _kaiser(n: int, periodic: bool = True, beta: float = 12.0, **named: Any) -> Any:
-    import torch
-
-    def height(x: Any) -> Any:
-        inside = (1 - (2 * x - 1) ** 2).clamp(min=0).sqrt()
-        return torch.i0(beta * inside) / torch.i0(torch.full_like(inside, beta))
-
-    return _window(height, n, periodic, named)
-
-
-def _window(height: Callable[[Any], Any], n: int, periodic: bool, named: dict[str, Any]) -> Any:
-    """A function of 0…1, which a periodic window reaches at its next begin; 1 of one element."""
-    import torch
-
-    place = torch.arange(n, dtype=torch.float64, device=named.get("device"))
-    if n == 1:
-        return _made(place + 1, named)
-    return _made(height(place / (n if periodic else n - 1)), named)
-
-
-def _made(value: Any, named: dict[str, Any]) -> Any:
-    """A new tensor of the stated type."""
-    import torch
-
-    return value.to(named.get("dtype") or torch.get_default_dtype())
-
-
-# ------------------------------------------------------------------------------------- quantization
-@_composes("aten.fake_quantize_per_tensor_affine_cachemask.default")
-def _rounded_to_steps(x: Any, scale: float, zero: int, low: int, high: int) -> Any:
-    import torch
-
-    step = torch.full((), scale, dtype=torch.float32, device=x.device)
-    return _rounded(x, step, torch.full_like(step, zero, dtype=torch.int64), low, high)
-
-
-@_composes("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default")
-def _rounded_to_given_steps(
-    x: Any, scale: Any, zero: Any, enabled: Any, low: int, high: int
-) -> Any:
-    import torch
-
-    result, inside = _rounded(x, scale.reshape(()), zero.reshape(()).to(torch.int64), low, high)
-    on = enabled.reshape(()) != 0
-    return torch.where(on, result, x), inside | ~on
-
-
-@_composes("aten.fake_quantize_per_channel_affine_cachemask.default")
-def _rounded_to_steps_of_channels(
-    x: Any, scale: Any, zero: Any, axis: int, low: int, high: int
-) -> Any:
-    shape = [-1] + [1] * (x.ndim - axis % x.ndim - 1)
-    return _rounded(x, scale.reshape(shape), zero.reshape(shape), low, high)
-
-
-def _rounded(x: Any, scale: Any, zero: Any, low: int, high: int) -> Any:
-    """Numbers rounded to steps of `scale`, and whether each is between the least and the greatest.
-
-    PyTorch's kernel multiplies by the reciprocal. A zero point that is no integer is added first.
-    """
-    import torch
-
-    scaled = x.to(torch.promote_types(x.dtype, torch.float32)) * (1 / scale)
-    if zero.is_floating_point():
-        place = (scaled + zero).round()
-    else:
-        place = scaled.round() + zero
-    place = torch.where(place.isnan(), -math.inf, place)
-    result = (place.clamp(low, high) - zero) * scale
-    return result.to(x.dtype), (place >= low) & (place <= high)
 
 
 # ------------------------------------------------------------------------ images with antialiasing

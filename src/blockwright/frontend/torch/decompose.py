@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections import ChainMap
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from blockwright.frontend.torch.compositions import COMPOSITIONS, in_place_kernels
+from blockwright.frontend.torch import compositions, compositions_values
+from blockwright.frontend.torch.compositions import in_place_kernels
 from blockwright.frontend.torch.effects import kept_in_order, without_tokens
 from blockwright.frontend.torch.kernels import replaced_composites
 from blockwright.frontend.torch.names import origin, target_name
@@ -19,6 +21,7 @@ from blockwright.frontend.torch.regions import all_nodes
 from blockwright.frontend.torch.whole_layers import whole_recurrent_layers
 from blockwright.support import BlockwrightError, Diagnostic, ImporterError
 
+COMPOSITIONS = ChainMap(compositions.COMPOSITIONS, compositions_values.COMPOSITIONS)
 _ROUNDS = 8  # most rounds; a decomposition may contain operators that must be decomposed in turn
 
 
