@@ -70,12 +70,23 @@ def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_
         raise ImporterError(
             f"PyTorch could not export the model: {error}",
             code="BW509",
-            help="torch.export.export fails with the same error: change the "
-            "model or dynamic_shapes until the export succeeds",
+            help=_remedy(str(error)),
         ) from error
     finally:  # restore training or evaluation mode
         for module, training in modes:
             module.training = training
+
+
+def _remedy(problem: str) -> str:
+    if "copy__default" in problem and "nn_module_stack" in problem:
+        return (
+            "the model assigns an input, or another buffer, to a buffer, which torch.export does "
+            "not take: assign a copy, self.buffer = x.clone()"
+        )
+    return (
+        "torch.export.export fails with the same error: change the model or dynamic_shapes until "
+        "the export succeeds"
+    )
 
 
 def _register_caches() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from blockwright.frontend.torch.decompose import decompositions, rewritten
 from blockwright.frontend.torch.names import origin
+from blockwright.frontend.torch.rebound_buffers import with_rebound_buffers
 from blockwright.frontend.torch.regions import (
     all_nodes,
     has_typed_region,
@@ -45,6 +46,7 @@ def functional(program: Any) -> Any:
     Raises: ImporterError BW512 if one writes through a tensor whose elements share memory.
     """
     program = without_gradient_regions(program)
+    program = with_rebound_buffers(program, _seen_through)
     module = program.graph_module
     if all(map(_harmless, all_nodes(module))) and not has_typed_region(module):
         return program
