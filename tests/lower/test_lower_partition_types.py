@@ -46,3 +46,35 @@ def test_parts_have_the_type_of_the_loop(depth: int, kind: str) -> None:
         arrays = [x.copy() for x in reference.given]
         module(*arrays)
         reference.assert_results(arrays, sch.func)
+
+
+ADDED = """
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    T.func_attr({"tir_var_lower_bound": {"n": 4}})
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in range(n):
+        with T.block("B"):
+            vi = T.axis.spatial(n, i)
+            B[vi] = A[vi] + T.float32(1)
+"""
+
+
+@pytest.mark.parametrize("inferred", [(), (0,), (1,)])
+def test_pieces_of_symbolic_numbers_of_iterations(inferred: tuple[int, ...]) -> None:
+    func = bw.from_source(ADDED)
+    sch = bw.Schedule(func)
+    (loop,) = sch.get_loops("B")
+    (n,) = [v for v in ir.walk(func) if isinstance(v, ir.Var) and v.name == "n"][:1]
+    factors: list[ir.Expr | None] = [n // 2, n - n // 2]
+    for place in inferred:
+        factors[place] = None
+    assert len(sch.loop_partition(loop, factors)) == 2
+    module = build(sch.func)
+    for size in (4, 5, 11):
+        reference = Reference(func, seed=size, sizes={"n": size})
+        arrays = [x.copy() for x in reference.given]
+        module(*arrays)
+        reference.assert_results(arrays, sch.func)

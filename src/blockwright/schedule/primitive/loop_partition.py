@@ -141,7 +141,8 @@ class LoopPartition(Primitive, frozen=True, eq=False):
                     help='declare its lower bound in "tir_var_lower_bound"',
                 )
         left = analyzer.simplify(ir.cast_to(loop.extent, dtype) - taken)
-        smallest = ir.const(1 if None in self.factors else 0, dtype)
+        inferred = any(size is None for size in sizes)
+        smallest = ir.const(1 if inferred else 0, dtype)
         if not analyzer.prove(ir.GE(left, smallest)):
             state.fail(
                 f"the factors may take more iterations than loop {loop.loop_var.name} has",
@@ -149,7 +150,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
                 guilty=[loop],
                 help="use smaller factors, or declare a lower bound of the extent",
             )
-        if None not in self.factors and not analyzer.prove_equal(left, ir.const(0, dtype)):
+        if not inferred and not analyzer.prove_equal(left, ir.const(0, dtype)):
             sizes.append(None)
         pieces: list[ir.Range] = []
         start: ir.Expr = ir.cast_to(loop.min, dtype)
