@@ -154,3 +154,67 @@ def test_uncomputable_numbers_name_the_source_line() -> None:
     with pytest.raises(bw.ImporterError, match=r"BW507.*decimals") as caught:
         compiled(Computed(["round(n * 0.3, 1)"], lambda x, value: x * value))
     assert "test_torch_size_arithmetic.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+@pytest.mark.parametrize("factor", [0.7, 1.7])
+def test_images_scaled_by_a_fraction(factor: float, mode: str) -> None:
+    """Sizes int(float(h) * 0.7) are known not to be negative, and memory is planned with them."""
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.interpolate(x, scale_factor=factor, mode=mode)
+
+    h, w = (torch.export.Dim(name, min=4, max=40) for name in "hw")
+    executable = bw.compile(Scaled(), (torch.randn(1, 2, 6, 8),), dynamic_shapes=({2: h, 3: w},))
+    assert len(str(executable.memory_plan.arena)) < 2000
+    for size in ((6, 8), (5, 7), (40, 33), (4, 4)):
+        x = torch.randn(1, 2, *size)
+        torch.testing.assert_close(torch.as_tensor(executable(x)), Scaled()(x))
+
+
+def test_bags_of_a_dynamic_number_of_words() -> None:
+    layer = torch.nn.EmbeddingBag(10, 4, mode="mean").eval()
+    bags, words = (torch.export.Dim(name, min=1, max=64) for name in ("bags", "words"))
+    example = torch.randint(0, 10, (2, 3))
+    executable = bw.compile(layer, (example,), dynamic_shapes={"input": {0: bags, 1: words}})
+    for size in ((2, 3), (64, 5), (3, 64)):
+        x = torch.randint(0, 10, size)
+        torch.testing.assert_close(torch.as_tensor(executable(x)), layer(x))
+
+
+@pytest.mark.parametrize(("dtype", "other"), [("float32", "float32"), ("int16", "float32"),
+                                              ("uint8", "int64")])  # fmt: skip
+@pytest.mark.parametrize("invert", [False, True])
+def test_membership_in_a_dynamic_number_of_elements(dtype: str, other: str, invert: bool) -> None:
+    """PyTorch chooses its algorithm by a power of the sizes; NaN is in no set."""
+    kinds = getattr(torch, dtype), getattr(torch, other)
+
+    class Member(torch.nn.Module):
+        def forward(self, x: Any, among: Any) -> Any:
+            few = among[:3]
+            return tuple(torch.isin(x, y, invert=invert) for y in (among, few, 2))
+
+    def drawn(n: int, k: int) -> tuple[Any, Any]:
+        x, among = torch.randint(0, 9, (n, 2)).to(kinds[0]), torch.randint(0, 9, (k,)).to(kinds[1])
+        for tensor in (x, among):
+            if tensor.is_floating_point():
+                tensor.view(-1)[-1], tensor.view(-1)[0] = math.nan, math.inf
+        return x, among
+
+    n, k = torch.export.Dim("n", min=1, max=300), torch.export.Dim("k", min=3, max=300)
+    executable = bw.compile(Member(), drawn(6, 5), dynamic_shapes=({0: n}, {0: k}))
+    for sizes in ((6, 5), (1, 3), (200, 77)):
+        given = drawn(*sizes)
+        for found, wanted in zip(executable(*given), Member()(*given), strict=True):
+            assert torch.equal(torch.as_tensor(found), wanted)
+
+
+def test_decisions_by_powers_of_sizes_are_refused_with_a_code() -> None:
+    class Chosen(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2 if x.shape[0] ** 0.3 > 2.5 else x
+
+    n = torch.export.Dim("n", min=2, max=1000)
+    with pytest.raises(bw.ImporterError, match=r"BW50[39]"):
+        bw.compile(Chosen(), (torch.ones(200),), dynamic_shapes=({0: n},))

@@ -27,6 +27,7 @@ from blockwright.ops.row import (
     OpContext,
     OpRow,
     Sample,
+    dims_text,
     known_dtype,
     known_shape,
 )
@@ -102,16 +103,34 @@ def _arange_length(ctx: OpContext, attrs: Attrs) -> ir.Expr:
     begin, end, step = attrs["begin"], attrs["end"], attrs["step"]
     if isinstance(step, ir.IntImm):
         step = step.value
+    if isinstance(step, ir.Expr):
+        return _length_by_size(ctx, begin, end, step)
     if not isinstance(step, (int, float)) or step == 0:
         raise ctx.error(f"step {step!r} is not a number other than 0")
     if any(isinstance(v, float) for v in (begin, end, step)):
         span = _number(end, "end", ctx) - _number(begin, "begin", ctx)
         return as_dim(max(0, int(np.ceil(span / step))))
     low, high = (as_dim(begin), as_dim(end)) if step > 0 else (as_dim(end), as_dim(begin))
+    return _steps(ctx, low, high, as_dim(abs(step)))
+
+
+def _length_by_size(ctx: OpContext, begin: Any, end: Any, step: ir.Expr) -> ir.Expr:
+    """The length for a step that is a size, which must be known to be positive."""
+    if any(isinstance(v, float) for v in (begin, end)):
+        raise ctx.error(f"step {dims_text(step)} of a floating-point arange must be a number")
+    if not ctx.analyzer.prove(ir.compare(ir.GT, step, ZERO)):
+        raise ctx.error(
+            f"step {dims_text(step)} may be 0", "declare a lower bound of 1 for the size"
+        )
+    return _steps(ctx, as_dim(begin), as_dim(end), step)
+
+
+def _steps(ctx: OpContext, low: ir.Expr, high: ir.Expr, step: ir.Expr) -> ir.Expr:
+    """Number of steps from `low` to below `high`."""
     span = ctx.analyzer.simplify(ir.sub(high, low))
     if not ctx.analyzer.prove(ir.compare(ir.GE, span, ZERO)):
         span = ir.maximum(span, ZERO)
-    return ctx.analyzer.simplify(ir.ceildiv(span, as_dim(abs(step))))
+    return ctx.analyzer.simplify(ir.ceildiv(span, step))
 
 
 def _deduce_arange(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:

@@ -283,6 +283,15 @@ ROWS: tuple[OpRow, ...] = (
         doc="The magnitude of a with the sign of b.",
     ),
     binary(
+        "nextafter",
+        lambda a, b: ir.call("nextafter", a, b),
+        np.nextafter,
+        kind="float",
+        torch=("aten.nextafter.default",),
+        samples=(*_BASIC[:1], Sample((special(), special()))),
+        doc="The number of the type next to a in the direction of b.",
+    ),
+    binary(
         "fmin",
         lambda a, b: _present(a, b, _extreme(ir.minimum, ir.logical_and)(a, b)),
         np.fmin,

@@ -1,4 +1,4 @@
-"""Compositions of constants (windows, frequencies), and of rounding as if quantized."""
+"""Compositions of constants (windows, frequencies), of rounding as if quantized, of membership."""
 
 from __future__ import annotations
 
@@ -126,3 +126,40 @@ def _quantized_values(x: Any, scale: Any, zero: Any, low: int, high: int) -> Any
     place = torch.where(place.isnan(), -math.inf, place)
     result = (place.clamp(low, high) - zero) * scale
     return result.to(x.dtype), (place >= low) & (place <= high)
+
+
+_FEW = 64  # elements that are compared one by one rather than searched for
+
+
+@_composes("aten.isin.Tensor_Tensor")
+def _isin(x: Any, among: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """PyTorch chooses between the same two ways by a power of the sizes."""
+    import torch
+
+    dtype = torch.result_type(x, among)
+    x, among = x.to(dtype), among.to(dtype).reshape(-1)
+    count = among.shape[0]
+    if isinstance(count, int) and count <= _FEW:
+        found = (x.unsqueeze(-1) == among).any(-1)
+    else:
+        # One more element keeps the search inside; a repeated one changes nothing.
+        ordered = torch.cat([among, among[:1]])
+        if dtype.is_floating_point:  # searching needs an order, which NaN is not part of
+            ordered = torch.where(ordered.isnan(), math.inf, ordered)
+        ordered = ordered.sort().values
+        place = torch.searchsorted(ordered, x.contiguous()).clamp(max=ordered.shape[0] - 1)
+        found = ordered[place] == x
+        if dtype.is_floating_point:
+            found = torch.where(x == math.inf, (among == math.inf).any(), found)
+    return ~found if invert else found
+
+
+@_composes("aten.isin.Tensor_Scalar")
+def _isin_number(x: Any, among: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    return x != among if invert else x == among
+
+
+@_composes("aten.isin.Scalar_Tensor")
+def _number_is_in(x: Any, among: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    found = (among == x).any()
+    return ~found if invert else found

@@ -87,10 +87,10 @@ class SymbolTable:
             sides = expression.lhs, expression.rhs
             if all(side.is_integer for side in sides):
                 return ir.compare(_RELATIONS[kind], *map(self._convert, sides))
-            floats = [self._float(side) for side in sides]
-            if None in floats:
+            left, right = (self._float(side) for side in sides)
+            if left is None or right is None:
                 raise self._unknown(expression)
-            return ir.compare(_RELATIONS[kind], *floats)
+            return ir.compare(_RELATIONS[kind], left, right)
         if kind in ("BooleanTrue", "BooleanFalse"):
             return ir.const(kind == "BooleanTrue", "bool")
         parts = [self._truth(part) for part in expression.args]
