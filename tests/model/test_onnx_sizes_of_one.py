@@ -218,3 +218,30 @@ def test_a_padding_mask_of_any_batch_and_length() -> None:
         x, pad = torch.randn(batch, length, 8), torch.zeros(batch, length, dtype=torch.bool)
         pad[:, -1] = True
         torch.testing.assert_close(exe(x, pad)[0], model(x, pad).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_windows_in_turn_give_the_length_a_lower_bound() -> None:
+    """Sizes behind the convolutions of a speech encoder are not clamped at 0 again and again."""
+    steps = [(10, 5), (3, 2), (3, 2), (3, 2), (3, 2), (2, 2), (2, 2)]
+    rng = np.random.default_rng(0)
+    held = [
+        numpy_helper.from_array(rng.standard_normal((1, 1, taps)).astype("float32"), f"w{k}")
+        for k, (taps, _) in enumerate(steps)
+    ]
+    nodes = [
+        node("Conv", f"v{k} w{k}", f"v{k + 1}", kernel_shape=[taps], strides=[stride])
+        for k, (taps, stride) in enumerate(steps)
+    ]
+    nodes.append(node("Add", "v7 b", "r"))
+    inputs = [info("v0", ["batch", 1, "n"]), info("b", ["batch", 1, "frames"])]
+    graph = helper.make_graph(nodes, "graph", inputs, [info("r", None)], held)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    exe = bw.compile(proto)
+    for n, frames in ((400, 1), (719, 1), (720, 2), (16000, 49)):
+        given = {"v0": drawn(2, 1, n), "b": drawn(2, 1, frames)}
+        (wanted,) = session.run(None, given)
+        (found,) = exe(*given.values())
+        np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=1e-3)
+    with pytest.raises(bw.ArgumentError, match=r"BW708.*expected at least 400, got 399"):
+        exe(drawn(2, 1, 399), drawn(2, 1, 1))

@@ -42,6 +42,26 @@ CASES: dict[str, tuple[str, dict[int, list[Any]], list[int]]] = {
         {0: [], 1: [], 3: [0, 1]},
         [],
     ),
+    "conv": (
+        "R.nn.conv1d(R.reshape(x, (1, 1, n)), R.ones((1, 1, 4)), strides=3)",
+        {4: [6], 7: [6, 18]},
+        [0, 1, 3],
+    ),
+    "max pool": (
+        "R.nn.max_pool1d(R.reshape(x, (1, 1, n)), pool_size=3, strides=2)",
+        {3: [2], 6: [2, 4]},
+        [0, 1, 2],
+    ),
+    "padded pool": (
+        "R.nn.avg_pool1d(R.reshape(x, (1, 1, n)), pool_size=4, strides=4, padding=1)",
+        {2: [0.5], 3: [1.0]},
+        [0, 1],
+    ),
+    "pool that may hang over": (
+        "R.nn.max_pool1d(R.reshape(x, (1, 1, n)), pool_size=4, strides=2, ceil_mode=True)",
+        {3: [2], 4: [3], 5: [3, 4]},
+        [0, 1, 2],
+    ),
 }
 
 
@@ -84,3 +104,24 @@ class Module:
     with pytest.raises(bw.GraphError, match="too wide") as caught:
         bw.compile(module)
     assert caught.value.code == "BW401"
+
+
+def test_arange_by_a_size_needs_a_positive_one() -> None:
+    def module(least: int) -> str:
+        return f"""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
+        n = T.int64()
+        m = T.int64()
+        R.func_attr({{"tir_var_lower_bound": {{"m": {least}}}}})
+        return R.arange(1, n, m, "int64")
+"""
+
+    compiled = bw.compile(bw.from_source(module(1)))
+    for n, m in ((0, 1), (1, 4), (7, 3), (8, 3), (5, 9)):
+        found = compiled(np.zeros(n, "f4"), np.zeros(m, "f4"))
+        np.testing.assert_array_equal(found, np.arange(1, n, m))
+    with pytest.raises(bw.GraphError, match="m may be 0"):
+        bw.compile(bw.from_source(module(0)))

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from blockwright.arith import values
+from blockwright.arith.float_bounds import truncated_bounds
 from blockwright.arith.form import Atom, Bounds, Poly, Rewriter, is_index
 from blockwright.ir import (
     Add,
@@ -321,6 +322,8 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
         if source.min_value >= dtype.min_value and source.max_value <= dtype.max_value:
             return (source.min_value, source.max_value)
     limits = (dtype.min_value, dtype.max_value)
+    if isinstance(node, Cast) and (found := truncated_bounds(ctx, node.value)):
+        return found if _fits(found, dtype) else limits
     if isinstance(node, Call) and node.op == "as_index":
         return limits
     if atom.wraps and isinstance(node, BinaryOp):

@@ -16,7 +16,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.graph.deduce import deduce_call
+from blockwright.graph.deduce import deduce_call, size_conditions
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.ops.row import UnequalSizes, dims_text
 from blockwright.ops.table import OPERATORS
@@ -97,6 +97,7 @@ class GraphBuilder:
         self._bindings: list[ir.Binding] = []
         self._names: dict[str, int] = {}
         self._given: set[ir.Var] = set()
+        self._always = True  # the bindings are evaluated by every call
         self.analyzer = Analyzer()
 
     def param(self, name: str, info: ir.Info) -> ir.GraphVar:
@@ -306,9 +307,27 @@ class GraphBuilder:
         """Bind an expression to a fresh variable, deducing its annotation if missing."""
         if value.info is None and isinstance(value, ir.GraphCall):
             value = value.replace(info=deduce_call(value, self.analyzer, self.module))
+        if self._always and isinstance(value, ir.GraphCall):
+            self._tighten(value)
         variable = ir.GraphVar(self._fresh(name), self.dataflow, info=value.info)
         self._bindings.append(ir.VarBinding(variable, value))
         return variable
+
+    def _tighten(self, call: ir.GraphCall) -> None:
+        """Declare the lower bounds of parameters' symbols that follow from what a call requires.
+
+        conv1d(x, w)    # windows of 10 elements on an axis of n: n >= 10 from here on
+
+        Sizes of later values are then known not to be negative.
+        """
+        for condition in size_conditions(call, self.analyzer):
+            symbols = ir.free_vars(condition.holds)
+            if len(symbols) == 1 and symbols[0] in self._given:
+                low = _least(condition.holds, symbols[0], self.analyzer)
+                if low is not None:
+                    lower = self.attrs.get(LOWER_BOUND, {})
+                    self.attrs[LOWER_BOUND] = {**lower, symbols[0].name: low}
+                    self.know(symbols)
 
     def match_cast(
         self,
@@ -347,6 +366,7 @@ class GraphBuilder:
         """A builder for a branch of this function, whose names and facts it shares."""
         inner = GraphBuilder(self.attrs, self.module, dataflow=False, unequal=self.unequal)
         inner._names, inner.analyzer, inner._given = self._names, self.analyzer, self._given
+        inner._always = False
         return inner
 
     def _fresh(self, name: str) -> str:
@@ -380,6 +400,28 @@ def _unequal(call: ir.GraphCall, size: ir.Expr, wanted: ir.Expr) -> tuple[str, t
     text = f"{_said(size)} and {_said(wanted)}"
     message = f"BW708: {name}: the sizes {text} are not equal\nhelp: pass sizes that agree"
     return message, tuple(s for s in (size, wanted) if ir.const_int(s) is None)
+
+
+def _least(holds: ir.Expr, symbol: ir.Var, analyzer: Analyzer) -> int | None:
+    """The number that a symbol must be at least, and no more, for a condition to hold."""
+    known = analyzer.const_bounds(symbol)[0]
+    if known is None:
+        return None
+
+    def at(value: int) -> bool:
+        return analyzer.prove(ir.substitute(holds, {symbol: ir.const(value, symbol.dtype)}))
+
+    low, high = known, next((known + (1 << k) for k in range(21) if at(known + (1 << k))), None)
+    if high is None:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if at(middle) else (middle + 1, high)
+    below, above = analyzer.copy(), analyzer.copy()
+    below.bind_bounds(symbol, known, low - 1)
+    above.bind_bounds(symbol, low)
+    exact = above.prove(holds) and below.prove(ir.logical_not(holds))
+    return low if exact else None
 
 
 def _complexity(size: ir.Expr) -> int:

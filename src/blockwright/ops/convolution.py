@@ -424,6 +424,7 @@ def _row(rank: int) -> OpRow:
         f"Convolution over {rank} spatial axes; padding lists all befores, then all afters.",
         layout="convolution",
         implementations=(WINOGRAD,) if rank == 2 else (),
+        conditional=True,
     )
 
 

@@ -194,5 +194,6 @@ ROWS: tuple[OpRow, ...] = (
         doc="A convolution whose taps are displaced by `offset` (row and column of each tap, for "
         "each group of channels), interpolated, and scaled by `mask`.",
         kinds={"offset_groups": "int"},
+        conditional=True,
     ),
 )

@@ -413,6 +413,7 @@ def _row(rank: int, average: bool) -> OpRow:
         f"{'Average' if average else 'Maximum'} of each window; the default stride is the window "
         "size." + (" `divisor` replaces the number of elements of a window." if average else ""),
         layout="pool",
+        conditional=True,
     )
 
 
@@ -440,6 +441,7 @@ def _positions_row(rank: int) -> OpRow:
         ),
         doc="Position of the first maximum of each window, or of the first NaN, in the flattened "
         "spatial axes of its channel.",
+        conditional=True,
     )
 
 

@@ -47,9 +47,11 @@ class Window(msgspec.Struct, frozen=True):
         begin = ir.add(extent, as_dim(self.before))
         room = ctx.analyzer.simplify(ir.sub(ir.add(begin, as_dim(self.after)), self.reach))
         smallest = 1 - self.stride if ceil_mode else 0  # the last window may extend beyond the end
-        if isinstance(room, ir.IntImm) and room.value < smallest:
-            sizes = f"{dims_text(self.reach)} elements do not fit into {dims_text(extent)} with "
-            raise ctx.error(f"windows of {sizes}{self.before} + {self.after} of padding")
+        sizes = f"{dims_text(self.reach)} elements do not fit into {dims_text(extent)}"
+        ctx.require(
+            ir.compare(ir.GE, room, ir.const(smallest, room.dtype)),
+            f"windows of {sizes} with {self.before} + {self.after} of padding",
+        )
         stride = as_dim(self.stride)
         if not ceil_mode:
             return ctx.analyzer.simplify(ir.add(ir.floordiv(room, stride), ONE))

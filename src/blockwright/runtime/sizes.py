@@ -1,7 +1,8 @@
 """Size expressions as text: written by the compiler, evaluated at run time without the compiler.
 
 The language is Python's arithmetic on integers and floats, with conditions, names and numbers, and
-the functions of `FUNCTIONS`. The syntax tree is interpreted; nothing is executed as Python code.
+the functions of `FUNCTIONS`; assignments before the expression name its common parts. The syntax
+tree is interpreted; nothing is executed as Python code.
 """
 
 from __future__ import annotations
@@ -53,36 +54,61 @@ def evaluate_size(text: int | str, values: Mapping[str, int]) -> int:
     if isinstance(text, int):
         return text
     try:
-        return int(_walk(ast.parse(text, mode="eval").body, values))
-    except (SyntaxError, KeyError, ArithmeticError, ValueError) as error:
+        parts, expression = _parsed(text)
+        return int(_Evaluation(parts, values).of(expression))
+    except (SyntaxError, KeyError, ArithmeticError, ValueError, RecursionError) as error:
         raise ArtefactError(
             f"size expression {text!r} cannot be evaluated: {error}", code="BW804"
         ) from None
 
 
-def _walk(node: ast.expr, values: Mapping[str, int]) -> Any:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return number
-        case ast.Name(id=name):
-            return values[name]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_walk(left, values), _walk(right, values))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_walk(operand, values)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _walk(operand, values)
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
-            return _COMPARISONS[type(op)](_walk(left, values), _walk(right, values))
-        case ast.BoolOp(op=op, values=parts):
-            every = isinstance(op, ast.And)
-            return (all if every else any)(_walk(part, values) for part in parts)
-        case ast.IfExp(test=test, body=body, orelse=other):
-            return _walk(body if _walk(test, values) else other, values)
-        case ast.Call(func=ast.Name(id=name), args=args) if name in FUNCTIONS:
-            return FUNCTIONS[name](*(_walk(a, values) for a in args))
-        case _:
-            raise KeyError(ast.dump(node))
+def _parsed(text: str) -> tuple[dict[str, ast.expr], ast.expr]:
+    """Name → common part, and the expression, of `a = n + 1; a * a`."""
+    parts: dict[str, ast.expr] = {}
+    *assignments, last = ast.parse(text).body or [None]
+    for line in assignments:
+        match line:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in parts:
+                parts[name] = value
+            case _:
+                raise SyntaxError("an assignment of one name is expected before the expression")
+    if not isinstance(last, ast.Expr):
+        raise SyntaxError("the last part is not an expression")
+    return parts, last.value
+
+
+class _Evaluation:
+    """The value of an expression; a common part is evaluated once, and only if it is reached."""
+
+    def __init__(self, parts: Mapping[str, ast.expr], values: Mapping[str, int]) -> None:
+        self._parts = dict(parts)
+        self._values: dict[str, Any] = dict(values)
+
+    def of(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=int() | float() as number):
+                return number
+            case ast.Name(id=name):
+                if name in self._parts:  # removed first: a part that names itself is malformed
+                    self._values[name] = self.of(self._parts.pop(name))
+                return self._values[name]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return _BINARY[type(op)](self.of(left), self.of(right))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.of(operand)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not self.of(operand)
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+                return _COMPARISONS[type(op)](self.of(left), self.of(right))
+            case ast.BoolOp(op=op, values=parts):
+                every = isinstance(op, ast.And)
+                return (all if every else any)(self.of(part) for part in parts)
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return self.of(body if self.of(test) else other)
+            case ast.Call(func=ast.Name(id=name), args=args) if name in FUNCTIONS:
+                return FUNCTIONS[name](*(self.of(a) for a in args))
+            case _:
+                raise KeyError(ast.dump(node))
 
 
 def bind_symbols(shapes: Sequence[tuple[Sequence[int | str], Sequence[int]]]) -> dict[str, int]:
@@ -106,10 +132,11 @@ def bind_symbols(shapes: Sequence[tuple[Sequence[int | str], Sequence[int]]]) ->
 
 def _solve(size: str, number: int, values: dict[str, int]) -> bool:
     """Solve a size for its only unknown symbol and bind it; False if that is impossible."""
-    nodes = list(ast.walk(ast.parse(size, mode="eval")))
+    parts, expression = _parsed(size)
+    nodes = [node for part in (*parts.values(), expression) for node in ast.walk(part)]
     functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     names = {n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in functions}
-    unknown = names - values.keys()
+    unknown = names - values.keys() - parts.keys()
     if len(unknown) != 1:
         return False
     (name,) = unknown

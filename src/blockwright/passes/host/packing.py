@@ -72,6 +72,10 @@ _ORDERS: tuple[Callable[[Item, int], tuple[int, ...]], ...] = (
 size times length. None of these orders is the best for all functions, so all are tried."""
 
 
+_COMPLEX = 200
+"""Operations of an offset. Offsets of models have fewer; those of dozens of incomparable sizes,
+each a maximum of the others, would have billions."""
+
 _CLIMBS = 4
 """Attempts to improve a packing by placing the item at its end first."""
 
@@ -90,7 +94,7 @@ def pack(items: Sequence[Item], regions: Sequence[Region], order: SizeOrder) -> 
             found = _placed(items, sequence, regions, order)
             if best is None or order.value(found.total) < order.value(best.total):
                 best = found
-            if order.value(best.total) <= least:
+            if order.spent or order.value(best.total) <= least:
                 return best
             last = _at_end(items, found, order)
             sequence = [last, *(n for n in sequence if n != last)]
@@ -120,28 +124,40 @@ def _at_end(items: Sequence[Item], packing: Packing, order: SizeOrder) -> int:
 def _placed(
     items: Sequence[Item], sequence: Sequence[int], regions: Sequence[Region], order: SizeOrder
 ) -> Packing:
-    """Place items in a given order, each at the lowest offset where it provably fits."""
-    inside: dict[Region | None, list[tuple[Item, Poly, Poly]]] = {r: [] for r in (*regions, None)}
+    """Place items in a given order, each at the lowest offset where it provably fits.
+
+    Items whose offsets would be nested maxima of incomparable sizes are placed behind the others:
+    expressions of such offsets grow exponentially with the number of items.
+    """
     result: dict[int, Placement] = {}
-    for number in sequence:
-        item = items[number]
-        for region in (*regions, None):
-            offset = _offset(item, region, inside[region], order)
-            if offset is not None:
-                end = order.add(offset, item.size)
-                inside[region].append((item, offset, end))
-                result[number] = Placement(region, offset)
-                break
-    total = order.maximum(end for _, _, end in inside[None])
+    total, waiting = order.zero, list(sequence)
+    while waiting:
+        inside: dict[Region | None, list[tuple[Item, Poly, Poly]]]
+        inside = {r: [] for r in (*regions, None)}
+        later: list[int] = []
+        for number in waiting:
+            item = items[number]
+            for region in (*regions, None):
+                offset = _offset(item, region, inside[region], order)
+                if offset is not None:
+                    inside[region].append((item, offset, order.add(offset, item.size)))
+                    start = offset if region is not None else order.add(total, offset)
+                    result[number] = Placement(region, start)
+                    break
+            else:
+                later.append(number)
+        total = order.add(total, order.maximum(end for _, _, end in inside[None]))
+        waiting, regions = later, ()
     return Packing(tuple(result[n] for n in range(len(items))), total)
 
 
 def _offset(
     item: Item, region: Region | None, placed: list[tuple[Item, Poly, Poly]], order: SizeOrder
 ) -> Poly | None:
-    """The lowest offset at which the item fits; None if it does not fit the region.
+    """The lowest offset at which the item fits; None if there is none.
 
-    Arenas have room at the end of everything that is alive with the item.
+    Arenas have room at the end of everything that is alive with the item, unless that end is too
+    complex.
     """
     if region is not None and (item.align > region.align or item.last >= region.until):
         return None
@@ -155,4 +171,7 @@ def _offset(
             continue
         if all(order.at_most(end, s) or order.at_most(e, offset) for s, e in beside):
             return offset
-    return None if region is not None else order.maximum(end for _, end in beside)
+    if region is not None:
+        return None
+    behind = order.maximum(end for _, end in beside)
+    return behind if order.complexity(behind) <= _COMPLEX else None

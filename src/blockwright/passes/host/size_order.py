@@ -21,6 +21,7 @@ from blockwright.support import ArtefactError
 ALIGNMENT = 64
 _INT64 = ir.dtype_of("int64")
 _TYPICAL = 128  # a value for a symbol without an upper bound, where a plan must prefer something
+_PROOFS = 3000  # comparisons tried by one plan; nested sizes take milliseconds each
 
 
 class SizeOrder:
@@ -42,6 +43,7 @@ class SizeOrder:
         self._values: dict[Poly, int] = {}
         self._sums: dict[tuple[Poly, Poly], Poly] = {}
         self._at_most: dict[tuple[Poly, Poly], bool] = {}  # plans ask the same again and again
+        self._nodes: dict[int, int] = {}  # atom → nodes of its expression
         self.zero = self._analyzer.space.zero
 
     def of(self, size: ir.Expr) -> Poly:
@@ -60,12 +62,24 @@ class SizeOrder:
         return result
 
     def at_most(self, a: Poly, b: Poly) -> bool:
-        """Whether `a <= b` is proved for all values of the symbols."""
+        """Whether `a <= b` is proved for all values of the symbols.
+
+        When the proofs are spent (`spent`), only equal sizes are ordered.
+        """
+        if a is b:
+            return True
         result = self._at_most.get((a, b))
         if result is None:
-            holds = a is b or self._analyzer.holds(self._analyzer.space.sub(b, a))
-            result = self._at_most[a, b] = holds
+            if self.spent:
+                return False
+            result = self._analyzer.holds(self._analyzer.space.sub(b, a))
+            self._at_most[a, b] = result
         return result
+
+    @property
+    def spent(self) -> bool:
+        """Whether all the comparisons that one plan may try have been tried."""
+        return len(self._at_most) >= _PROOFS
 
     def maximum(self, sizes: Iterable[Poly]) -> Poly:
         """The maximum of nonnegative sizes, without those proved to be at most another one."""
@@ -77,6 +91,19 @@ class SizeOrder:
             return kept[0] if kept else self.zero
         space = self._analyzer.space
         return space.scale(self._analyzer.minimum([space.scale(p, -1) for p in kept]), -1)
+
+    def complexity(self, size: Poly) -> int:
+        """Operations of the size as an expression, in which common parts count each time."""
+        return sum(1 + sum(map(self._operations, mono)) for mono, _ in size.terms)
+
+    def _operations(self, number: int) -> int:
+        result = self._nodes.get(number)
+        if result is None:
+            atom = self._analyzer.space.atoms[number]
+            opaque = 0 if atom.node is None else sum(1 for _ in ir.walk(atom.node))
+            result = opaque + sum(1 + self.complexity(part) for part in atom.operands)
+            self._nodes[number] = result
+        return result
 
     def value(self, size: Poly) -> int:
         """The size at a typical point: declared upper bounds, else 128."""
