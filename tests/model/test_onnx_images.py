@@ -95,6 +95,42 @@ def test_scales_that_the_model_computes() -> None:
     agrees(model(node, shapes=shapes), *calls)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"sizes": np.array([1, 1, 4, 4])},
+        {"sizes": np.array([1, 1, 4, 6])},
+        {"scales": np.ones(4, "float32")},
+        {"scales": np.array([1, 1, 1, 1.5], "float32")},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("region", [(0.25, 0.25, 0.75, 0.75), (0, 0, 1, 1), (-0.2, 0.1, 1.2, 0.6)])
+def test_regions_are_cropped_also_where_the_size_stays(
+    mode: str, attrs: dict[str, Array], region: tuple[float, ...]
+) -> None:
+    """Against ONNX's own evaluator: ONNX Runtime does not crop axes of the same size."""
+    from onnx.reference import ReferenceEvaluator
+
+    names = ["x", "roi", *(name if name in attrs else "" for name in ("scales", "sizes"))]
+    node = helper.make_node(
+        "Resize",
+        names,
+        ["y"],
+        mode=mode,
+        coordinate_transformation_mode="tf_crop_and_resize",
+        extrapolation_value=9.0,
+    )
+    top, left, bottom, right = region
+    roi = np.array([0, 0, top, left, 1, 1, bottom, right], "float32")
+    proto = model(node, {"roi": roi, **attrs}, {"x": (1, 1, 4, 4)})
+    x = drawn(1, 1, 4, 4)
+    (wanted,) = ReferenceEvaluator(proto).run(None, {"x": x})
+    found = bw.interpret(bw.import_model(proto, fallback="error"), x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_resizes_are_the_same_for_known_and_for_unknown_sizes() -> None:
     for attrs in (
         {"mode": "linear", "antialias": 1},

@@ -37,6 +37,17 @@ _where: Any = np.where
 _FEW = 4
 _LARGEST = 64
 """Largest denominator of a scale that makes sizes expressions."""
+_MODES = frozenset(
+    {
+        "half_pixel",
+        "half_pixel_symmetric",
+        "pytorch_half_pixel",
+        "align_corners",
+        "asymmetric",
+        "tf_half_pixel_for_nn",
+    }
+)
+"""Transformations of coordinates that map an axis of scale 1 to itself."""
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -57,6 +68,12 @@ class Axis(msgspec.Struct, frozen=True):
         computed = any(isinstance(v, RunTimeArray) for v in numbers)
         return isinstance(self.size, int) and isinstance(self.result, int) and not computed
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether all elements stay as they are: the scale is 1, and the region is the whole."""
+        scale = 0.0 if isinstance(self.scale, RunTimeArray) else self.scale
+        return (scale, self.start, self.end) == (1.0, 0.0, 1.0)
+
 
 class Taps(msgspec.Struct, frozen=True, eq=False):
     """The elements that are added: for each a vector of positions and one of weights.
@@ -69,7 +86,7 @@ class Taps(msgspec.Struct, frozen=True, eq=False):
     outside: Numbers
 
 
-@TABLE.op("Resize", since=11)
+@TABLE.op("Resize")
 def _resize(call: Call) -> Value:
     x = call.tensor(0)
     rank = rank_of(x)
@@ -84,6 +101,8 @@ def _resize(call: Call) -> Value:
             axis: msgspec.structs.replace(s, start=places[axis][0], end=places[axis][1])
             for axis, s in sizes.items()
         }
+    elif mode not in _MODES:
+        raise call.error(f"{mode!r} is no coordinate_transformation_mode", "use half_pixel")
     return _resized(call, x, sizes, mode)
 
 
@@ -123,10 +142,10 @@ def _sizes(call: Call, x: ir.GraphExpr, axes: list[int]) -> dict[int, Axis]:
     wanted = sizes_of(call, 3, "sizes")
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
     every = [(a, _size(x, a), s) for a, s in zip(axes, wanted, strict=True)]
-    quotients = [_number(call, s) / _number(call, size) for _, size, s in every]
+    quotients = [_quotient(call, size, s) for _, size, s in every]
     if policy == "stretch":
         pairs = zip(every, quotients, strict=True)
-        return {a: Axis(size, s, q) for (a, size, s), q in pairs if not _unchanged(size, s)}
+        return {a: Axis(size, s, q) for (a, size, s), q in pairs}
     choose: Any = np.minimum if policy == "not_larger" else np.maximum
     scale = quotients[0]
     for quotient in quotients[1:]:
@@ -141,7 +160,6 @@ def _by_scales(
     return {
         axis: Axis(_size(x, axis), _scaled(call, _size(x, axis), scale), scale)
         for axis, scale in zip(axes, scales, strict=True)
-        if isinstance(scale, RunTimeArray) or scale != 1
     }
 
 
@@ -153,6 +171,8 @@ def _scaled(call: Call, size: Any, scale: Numbers, more: float = 0.0) -> Any:
     """⌊size · scale + more⌋: a number, an expression, or a symbol that the program computes."""
     if isinstance(size, int) and not isinstance(scale, RunTimeArray):
         return math.floor(size * scale + more)
+    if not isinstance(scale, RunTimeArray) and scale == 1:
+        return size
     if not isinstance(scale, RunTimeArray) and not more:
         ratio = Fraction(float(scale))
         if ratio.denominator <= _LARGEST:
@@ -162,16 +182,19 @@ def _scaled(call: Call, size: Any, scale: Numbers, more: float = 0.0) -> Any:
     return loaded(call, cast("RunTimeArray", count).as_integers())[0]
 
 
-def _unchanged(size: Any, wanted: Any) -> bool:
-    if isinstance(wanted, ir.Expr) and isinstance(size, ir.Expr):
-        return ir.structural_equal(size, wanted)
-    return isinstance(wanted, int) and isinstance(size, int) and size == wanted
+def _quotient(call: Call, size: Any, wanted: Any) -> Numbers:
+    """The scale from one size to another."""
+    symbolic = isinstance(wanted, ir.Expr) and isinstance(size, ir.Expr)
+    if ir.structural_equal(size, wanted) if symbolic else size is wanted or size == wanted:
+        return 1.0
+    return _number(call, wanted) / _number(call, size)
 
 
 def _resized(
     call: Call, x: ir.GraphExpr, sizes: dict[int, Axis], mode: str, nearest: str | None = None
 ) -> ir.GraphExpr:
     """The operand with some axes resized."""
+    sizes = {axis: size for axis, size in sizes.items() if not size.is_kept}
     dtype = dtype_of(x)
     linear = call.attr("mode") != "nearest"
     value = call.cast(x, "float32") if linear and dtype.is_int else x
@@ -255,6 +278,8 @@ def _coordinates(index: Numbers, size: Numbers, result: Numbers, axis: Axis, mod
         return _where(last > 0, index * (size - 1) / last, index * 0.0)
     if mode == "asymmetric":
         return index / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (index + 0.5) / scale
     step = (axis.end - axis.start) * (size - 1) / np.maximum(result - 1, 1)
     middle = index * 0.0 + 0.5 * (axis.start + axis.end) * (size - 1)
     return _where(result > 1, axis.start * (size - 1) + index * step, middle)
