@@ -47,7 +47,7 @@ class Model:
     Attributes: `proto`, and the `arguments` of a call.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], opset: int = 18) -> None:
         from onnx import helper, numpy_helper
 
         made: list[Any] = []
@@ -78,7 +78,7 @@ class Model:
                 helper.make_node(each.op, names, used, label, domain=each.domain, **each.attrs)
             )
         graph = helper.make_graph(made, "nodes", inputs, outputs, constants)
-        imports = [helper.make_opsetid("", 18), helper.make_opsetid(CONTRIB, 1)]
+        imports = [helper.make_opsetid("", opset), helper.make_opsetid(CONTRIB, 1)]
         self.proto = helper.make_model(graph, opset_imports=imports, ir_version=9)
 
     def judged(self, found: object) -> None:

@@ -301,6 +301,19 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert refusal(strings).code == "BW504"
 
 
+def test_a_failure_names_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    from blockwright.frontend.onnx.converters import CONVERTERS
+
+    def failing(call: Any) -> Any:
+        raise KeyError("absent")
+
+    monkeypatch.setitem(CONVERTERS.table, ("", "Exp"), failing)
+    nodes = [helper.make_node("Exp", ["x"], ["y"], "third")]
+    error = refusal(model(nodes, [info("x", [2])], [info("y", [2])]))
+    assert error.code == "BW500"
+    assert error.message == "Exp third cannot be converted: KeyError: 'absent'"
+
+
 def test_sizes_that_must_be_equal_are_compared_by_each_call() -> None:
     """The positions of a transformer are cut from a table of 32; another input has its own name."""
     nodes = [

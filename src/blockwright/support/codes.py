@@ -220,7 +220,7 @@ CODES: dict[str, str] = {
     "BW514": "Operator argument that PyTorch rejects too.",
     "BW520": "ONNX models need the package onnx.",
     "BW521": "ONNX model, or data that it refers to, cannot be read.",
-    "BW522": "Unsupported opset version of an ONNX model.",
+    "BW522": "Unsupported opset version of an ONNX model or version of an operator.",
     "BW523": "Value that decides shapes is known only when the model runs.",
     "BW524": "Unknown or unsuitable fixed input of an ONNX model.",
     "BW525": "Input of an ONNX model without a rank.",

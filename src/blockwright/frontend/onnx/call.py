@@ -44,7 +44,7 @@ class Call:
 
     Attributes:
         op, domain, name: as in the node.
-        version: the opset version since which the operator is as it is here.
+        version: of the operator: the opset version since which it is as it is in the model.
         operands: values of the inputs in order; None for inputs that are left out.
         attrs: attributes that the node sets.
         outputs: names of the outputs; "" for outputs that are left out.
@@ -96,6 +96,11 @@ class Call:
         other = Call(self.imp, self.node, self.version, operands, self.attrs, self.defaults)
         other.attrs = {**self.attrs, **attrs}
         return other
+
+    def without(self, *names: str) -> Call:
+        """The node without some of its attributes."""
+        kept = {name: value for name, value in self.attrs.items() if name not in names}
+        return Call(self.imp, self.node, self.version, self.operands, kept, self.defaults)
 
     # -------------------------------------------------------------------------------- operands
 
@@ -202,30 +207,28 @@ class Call:
 
 
 class Converters:
-    """Converters by domain, operator and the first opset version that they are for."""
+    """Converters by domain and operator, of its newest version (see `versions`)."""
 
     def __init__(self) -> None:
-        self.table: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
+        self.table: dict[tuple[str, str], Converter] = {}
 
-    def op(self, *names: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
-        """Decorator that registers a converter for operators from a version on."""
+    def op(self, *names: str, domain: str = "") -> Callable[[Converter], Converter]:
+        """Decorator that registers a converter for operators."""
 
         def register(fn: Converter) -> Converter:
             for name in names:
-                self.table.setdefault((domain, name), []).append((since, fn))
+                self.table[domain, name] = fn
             return fn
 
         return register
 
     def add(self, other: Converters) -> None:
         """Add the converters of a family."""
-        for key, known in other.table.items():
-            self.table.setdefault(key, []).extend(known)
+        self.table.update(other.table)
 
-    def find(self, domain: str, name: str, version: int) -> Converter | None:
-        """The converter for an operator of the given version."""
-        known = [(s, fn) for s, fn in self.table.get((domain, name), ()) if s <= version]
-        return max(known, key=lambda item: item[0])[1] if known else None
+    def find(self, domain: str, name: str) -> Converter | None:
+        """The converter for an operator."""
+        return self.table.get((domain, name))
 
 
 def dims_of(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
@@ -253,3 +256,21 @@ def axis_of(axis: int, rank: int) -> int:
             help=f"use an axis from {-rank} to {rank - 1}",
         )
     return axis % rank if rank else 0
+
+
+def own_axis(axis: int, rank: int) -> int:
+    """An axis counted from the front, of an operand that is no scalar."""
+    if rank == 0:
+        raise ImporterError("a scalar has no axes", code="BW507", help="add an axis before")
+    return axis_of(axis, rank)
+
+
+def place_of(place: int, rank: int) -> int:
+    """A place between axes, counted from the front: `rank` is that after the last one."""
+    if not -rank <= place <= rank:
+        raise ImporterError(
+            f"axis {place} is out of range for rank {rank}",
+            code="BW507",
+            help=f"use an axis from {-rank} to {rank}",
+        )
+    return place + rank if place < 0 else place

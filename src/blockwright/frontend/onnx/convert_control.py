@@ -6,7 +6,7 @@ others are loops of the program (see `frontend.loops`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from blockwright.frontend.onnx.call import (
 )
 from blockwright.frontend.onnx.run_time_sizes import computed, loaded
 from blockwright.frontend.onnx.sizes import I64, array_of, expr, packed
-from blockwright.graph import GraphBuilder
+from blockwright.graph import GraphBuilder, symbol_ranges
 from blockwright.support import ImporterError
 
 TABLE = Converters()
@@ -56,7 +56,75 @@ def _if(call: Call) -> Value:
             "the axis a number in the export or in the model (dim_value); or make it a constant",
         )
 
-    return call.imp.branches(call.reshape(call.tensor(0), ()), bodies, _depends(call), refused)
+    return _branches(call, call.reshape(call.tensor(0), ()), bodies, _depends(call), refused)
+
+
+def _branches(
+    call: Call,
+    condition: ir.GraphExpr,
+    bodies: Sequence[Any],
+    depends: frozenset[str],
+    refused: Callable[[str], ImporterError],
+) -> Any:
+    """The values of one of two graphs, chosen when the model runs.
+
+    Args:
+        refused: the error, given the reason, if their results differ in type or rank.
+    """
+    imp = call.imp
+    if imp.builder.dataflow:
+        raise NeedsBranches
+    parts: list[ir.SeqExpr] = []
+    values: list[tuple[ir.GraphExpr, ...]] = []
+    own: list[GraphBuilder] = []
+    for graph in bodies:
+        with imp.inside(imp.builder.branch()):
+            made = tuple(map(imp.tensor, imp.subgraph(graph, [], depends)))
+            parts.append(imp.builder.sequence(ir.TupleExpr(made)))
+            values.append(made)
+            own.append(imp.builder)
+    then, other = parts
+    for one, two in zip(*values, strict=True):
+        a, b = one.tensor_info, two.tensor_info
+        if a.dtype is not b.dtype or a.rank != b.rank:
+            what = "types" if a.dtype is not b.dtype else "ranks"
+            raise refused(f"results of different {what}, {a!r} and {b!r}")
+
+    infos = tuple(
+        a.info
+        if ir.structural_equal(a.info, b.info)
+        else ir.TensorInfo(None, a.tensor_info.dtype, a.tensor_info.rank)
+        for a, b in zip(*values, strict=True)
+    )
+    chosen = imp.builder.emit(ir.If(condition, then, other, info=ir.TupleInfo(infos)), "chosen")
+    fields = [
+        imp.builder.emit(ir.TupleGetItem(chosen, k, info=field)) for k, field in enumerate(infos)
+    ]
+    pairs = zip(fields, *values, strict=True)
+    return [_sized(call, field, dims_of(a), dims_of(b), own) for field, a, b in pairs]
+
+
+def _sized(
+    call: Call,
+    value: ir.GraphVar,
+    then: Sequence[ir.Expr],
+    other: Sequence[ir.Expr],
+    own: Sequence[GraphBuilder],
+) -> ir.GraphExpr:
+    """A result of branches, with symbols for sizes that depend on which of them ran."""
+    if value.tensor_info.shape is not None:
+        return value
+    imp = call.imp
+    builder, shape = imp.builder, list[ir.Expr]()
+    for a, b in zip(then, other, strict=True):
+        inside = any(branch.binds(a) for branch in own)
+        if builder.analyzer.prove_equal(a, b) and not inside:
+            shape.append(a)
+            continue
+        symbol = ir.Var(imp.dimensions.unique("size"), ir.dtype_of("int64"))
+        builder.analyzer.bind(symbol, symbol_ranges(builder.attrs, [symbol])[symbol])
+        shape.append(symbol)
+    return builder.match_cast(value, ir.TensorInfo(tuple(shape), value.tensor_info.dtype), "sized")
 
 
 @TABLE.op("Loop")
@@ -261,7 +329,7 @@ def _stacked(call: Call, parts: list[Value], axis: int) -> ir.GraphExpr:
     return tensors[0] if len(tensors) == 1 else call.apply("concat", *tensors, axis=axis)
 
 
-@TABLE.op("Scan", since=9)
+@TABLE.op("Scan")
 def _scan(call: Call) -> Value:
     """A body for each slice of the scanned operands."""
     imp, body, depends = call.imp, call.attr("body"), _depends(call)

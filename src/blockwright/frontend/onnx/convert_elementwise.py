@@ -79,10 +79,10 @@ def _mean(call: Call) -> Value:
 
 @TABLE.op("Clip")
 def _clip(call: Call) -> Value:
-    """min(max(x, low), high), where either bound may be missing."""
+    """min(max(x, low), high), where either bound may be missing; in version 6 they are numbers."""
     x = call.tensor(0)
     for position, name, row in ((1, "min", "maximum"), (2, "max", "minimum")):
-        if name in call.attrs:
+        if name in call.attrs or name in call.defaults:
             x = call.apply(row, x, call.scalar(call.attr(name), dtype_of(x)))
         elif call.has(position):
             x = call.apply(row, x, call.tensor(position))

@@ -62,13 +62,9 @@ def _roi_align(call: Call) -> Value:
         output_size=(call.attr("output_height"), call.attr("output_width")),
         sampling_ratio=call.attr("sampling_ratio"),
         spatial_scale=call.attr("spatial_scale"),
-        aligned=call.attr("coordinate_transformation_mode", _half_pixel(call)) == "half_pixel",
+        aligned=call.attr("coordinate_transformation_mode") == "half_pixel",
         mode=call.attr("mode"),
     )
-
-
-def _half_pixel(call: Call) -> str:
-    return "half_pixel" if call.version >= 16 else "output_half_pixel"
 
 
 @TABLE.op("DeformConv")

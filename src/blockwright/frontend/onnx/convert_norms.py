@@ -93,7 +93,7 @@ def _instance_norm(call: Call) -> Value:
     return call.apply("nn.instance_norm", x, scale, bias, epsilon=call.attr("epsilon"))
 
 
-@TABLE.op("GroupNormalization", since=21)
+@TABLE.op("GroupNormalization")
 def _group_norm(call: Call) -> Value:
     x, scale, bias = call.tensors()
     return call.apply(

@@ -35,11 +35,7 @@ def _dft(call: Call) -> Value:
     """A transform along one axis, by products with matrices of cosines and sines."""
     x = call.tensor(0)
     rank = rank_of(x)
-    if call.version >= 20:
-        axis = int(call.known(2, "the axis").reshape(())) if call.has(2) else -2
-    else:
-        axis = call.attr("axis", 1)
-    axis = axis_of(axis, rank)
+    axis = axis_of(int(call.known(2, "the axis").reshape(())) if call.has(2) else -2, rank)
     size = dims_of(x)[axis]
     inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
     op, parts = call.imp.builder.op, _parts(call, x)

@@ -11,7 +11,7 @@ defines the operator. All uncovered operators are reported at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.fallback import FALLBACKS, Fallback
 from blockwright.frontend.loops import Loops
-from blockwright.frontend.onnx.call import Call, NeedsBranches, Value, dims_of
+from blockwright.frontend.onnx.call import Call, NeedsBranches, Value
 from blockwright.frontend.onnx.converters import CONVERTERS
 from blockwright.frontend.onnx.dimensions import Dimensions, identifier
 from blockwright.frontend.onnx.fold import ALWAYS, fold, type_of
@@ -36,7 +36,8 @@ from blockwright.frontend.onnx.model import (
 )
 from blockwright.frontend.onnx.scope import Scope
 from blockwright.frontend.onnx.sizes import Arithmetic, Sizes, array_of
-from blockwright.graph import GraphBuilder, constant, shape_value, symbol_ranges
+from blockwright.frontend.onnx.versions import OlderVersion, in_newest_version
+from blockwright.graph import GraphBuilder, constant, shape_value
 from blockwright.support import BlockwrightError, ImporterError
 
 
@@ -157,75 +158,6 @@ class Importer:
         finally:
             self.scope = outer
 
-    def branches(
-        self,
-        condition: ir.GraphExpr,
-        bodies: Sequence[Any],
-        depends: frozenset[str],
-        refused: Callable[[str], ImporterError],
-    ) -> Any:
-        """The values of one of two graphs, chosen when the model runs.
-
-        Args:
-            refused: the error, given the reason, if their results differ in type or rank.
-        """
-        if self.builder.dataflow:
-            raise NeedsBranches
-        parts: list[ir.SeqExpr] = []
-        values: list[tuple[ir.GraphExpr, ...]] = []
-        own: list[GraphBuilder] = []
-        for graph in bodies:
-            with self.inside(self.builder.branch()):
-                made = tuple(map(self.tensor, self.subgraph(graph, [], depends)))
-                parts.append(self.builder.sequence(ir.TupleExpr(made)))
-                values.append(made)
-                own.append(self.builder)
-        then, other = parts
-        for one, two in zip(*values, strict=True):
-            a, b = one.tensor_info, two.tensor_info
-            if a.dtype is not b.dtype or a.rank != b.rank:
-                what = "types" if a.dtype is not b.dtype else "ranks"
-                raise refused(f"results of different {what}, {a!r} and {b!r}")
-
-        infos = tuple(
-            a.info
-            if ir.structural_equal(a.info, b.info)
-            else ir.TensorInfo(None, a.tensor_info.dtype, a.tensor_info.rank)
-            for a, b in zip(*values, strict=True)
-        )
-        chosen = self.builder.emit(
-            ir.If(condition, then, other, info=ir.TupleInfo(infos)), "chosen"
-        )
-        fields = [
-            self.builder.emit(ir.TupleGetItem(chosen, k, info=field))
-            for k, field in enumerate(infos)
-        ]
-        pairs = zip(fields, *values, strict=True)
-        return [self._sized(field, dims_of(a), dims_of(b), own) for field, a, b in pairs]
-
-    def _sized(
-        self,
-        value: ir.GraphVar,
-        then: Sequence[ir.Expr],
-        other: Sequence[ir.Expr],
-        own: Sequence[GraphBuilder],
-    ) -> ir.GraphExpr:
-        """A result of branches, with symbols for sizes that depend on which of them ran."""
-        if value.tensor_info.shape is not None:
-            return value
-        builder, shape = self.builder, list[ir.Expr]()
-        for a, b in zip(then, other, strict=True):
-            inside = any(branch.binds(a) for branch in own)
-            if builder.analyzer.prove_equal(a, b) and not inside:
-                shape.append(a)
-                continue
-            symbol = ir.Var(self.dimensions.unique("size"), ir.dtype_of("int64"))
-            builder.analyzer.bind(symbol, symbol_ranges(builder.attrs, [symbol])[symbol])
-            shape.append(symbol)
-        return builder.match_cast(
-            value, ir.TensorInfo(tuple(shape), value.tensor_info.dtype), "sized"
-        )
-
     @contextmanager
     def inside(self, builder: GraphBuilder) -> Generator[None]:
         """Emit to a builder of a branch or of the body of a loop."""
@@ -243,12 +175,19 @@ class Importer:
         while operands and operands[-1] is None:
             operands.pop()
         depends = self._depends(node)
+        label = f"{node.op_type} {node.name}".rstrip()
         try:
             results = self._results(node, operands)
         except BlockwrightError as error:
-            label = f"{node.op_type} {node.name}".rstrip()
             raise ImporterError(
                 f"{label}: {error.message}", code=error.code, help=error.help
+            ) from error
+        except NeedsBranches:
+            raise
+        except Exception as error:
+            raise ImporterError(
+                f"{label} cannot be converted: {type(error).__name__}: {error}",
+                help="onnx.checker.check_model says whether the model is valid; report it if it is",
             ) from error
         for name, value in zip(node.output, results, strict=False):
             if name:
@@ -277,10 +216,24 @@ class Importer:
         attrs = {a.name: attribute_value(a, self.loaded.folder) for a in node.attribute}
         version = schema.since_version if schema is not None else 1
         call = Call(self, node, version, operands, attrs, _defaults(schema))
+        if domain:
+            return self._converted(call, domain, schema)
+        try:
+            return in_newest_version(call, lambda each: self._converted(each, domain, schema))
+        except OlderVersion as older:
+            if not self.falls_back:
+                raise
+            try:
+                return self._framework_call(call, domain)
+            except ImporterError:
+                raise older from None
+
+    def _converted(self, call: Call, domain: str, schema: Any) -> Sequence[Value]:
+        """The results of a node, folded, by its converter, its body or ONNX Runtime."""
         known = fold(call)
         if known is not None:
             return known
-        convert = CONVERTERS.find(domain, node.op_type, version)
+        convert = CONVERTERS.find(domain, call.op)
         if convert is not None:
             result: Any = convert(call)
             if result is not NotImplemented:
@@ -288,10 +241,10 @@ class Importer:
                 return cast("Sequence[Value]", result) if several else [result]
         if not has_body(schema):
             return self._framework_call(call, domain)
-        types = [self._type(value) for value in operands]
-        body = body_of(schema, self.scope.opsets.get(domain, 1), node, types)
+        types = [self._type(value) for value in call.operands]
+        body = body_of(schema, self.scope.opsets.get(domain, 1), call.node, types)
         assert body is not None
-        return self._expand(body, node, operands, domain)
+        return self._expand(body, call.node, call.operands, domain)
 
     def _framework_call(self, call: Call, domain: str) -> Sequence[Value]:
         """The results of a node that ONNX Runtime computes.
@@ -379,7 +332,7 @@ class Importer:
                 continue
             schema = self._schema(domain, node.op_type)
             version = schema.since_version if schema is not None else 1
-            known = CONVERTERS.find(domain, node.op_type, version) or has_body(schema)
+            known = CONVERTERS.find(domain, node.op_type) or has_body(schema)
             if known or (not domain and node.op_type in ALWAYS):
                 continue
             if self.falls_back:

@@ -20,8 +20,8 @@ import numpy as np
 from blockwright import ir
 from blockwright.support import ImporterError
 
-OLDEST, NEWEST = 13, 28
-"""Opset versions of the default domain whose operators are all defined here."""
+NEWEST = 28
+"""Newest opset version of the default domain; for older ones see `versions`."""
 
 # Number in TensorProto.DataType → element type.
 _TYPES = {
