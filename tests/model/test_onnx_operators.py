@@ -217,3 +217,25 @@ def test_batch_norm_in_training_moves_its_statistics() -> None:
     normed = (x - mean[:, None]) / np.sqrt(var + 1e-5)[:, None]
     wanted = normed * held["scale"][:, None] + held["bias"][:, None]
     np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int32", "bool"])
+@pytest.mark.parametrize("upper", [0, 1])
+def test_triangles_whose_diagonal_is_computed(upper: int, kind: str) -> None:
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    graph = helper.make_graph(
+        [helper.make_node("Trilu", ["x", "k"], ["y"], upper=upper)],
+        "graph",
+        [
+            helper.make_tensor_value_info("x", number, ["n", 3, "m"]),
+            helper.make_tensor_value_info("k", TensorProto.INT64, []),
+        ],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    exe = bw.compile(proto, options={"fallback": "error"})
+    x = (np.arange(24).reshape(2, 3, 4) + 1).astype(kind)
+    least, most = np.iinfo("int64").min, np.iinfo("int64").max
+    for k in (-5, -1, 0, 2, 5, least, most):
+        wanted = (np.triu if upper else np.tril)(x, int(np.clip(k, -9, 9)))
+        np.testing.assert_array_equal(exe(x, np.array(k))[0], wanted)

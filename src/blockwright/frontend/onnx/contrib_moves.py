@@ -8,8 +8,9 @@ from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, rank_of
 from blockwright.frontend.onnx.contrib_fused import CONTRIB
 from blockwright.frontend.onnx.convert_images import grid_sample
+from blockwright.frontend.onnx.convert_made import range_, trilu
 from blockwright.frontend.onnx.convert_selection import gather_nd
-from blockwright.frontend.onnx.convert_shapes import pad, range_, trilu
+from blockwright.frontend.onnx.convert_shapes import pad
 
 TABLE = Converters()
 

@@ -15,6 +15,7 @@ from blockwright.frontend.onnx.call import (
     axis_of,
     dims_of,
     dtype_of,
+    own_axis,
     rank_of,
 )
 from blockwright.frontend.onnx.convert_shapes import product
@@ -28,7 +29,7 @@ TABLE = Converters()
 @TABLE.op("Gather")
 def _gather(call: Call) -> Value:
     x, indices = call.tensor(0), call.tensor(1)
-    axis = axis_of(call.attr("axis"), rank_of(x))
+    axis = own_axis(call.attr("axis"), rank_of(x))
     return call.apply("take", x, indices, axis=axis)
 
 

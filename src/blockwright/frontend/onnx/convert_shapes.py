@@ -16,20 +16,21 @@ from blockwright.frontend.onnx.call import (
     axis_of,
     dims_of,
     dtype_of,
+    own_axis,
+    place_of,
     rank_of,
 )
-from blockwright.frontend.onnx.model import element_type
 from blockwright.frontend.onnx.run_time_sizes import (
     computed,
     count_of,
     expanded_shape,
     loaded,
-    range_count,
     reshape_target,
     sizes_of,
     slice_bounds,
+    unfit,
 )
-from blockwright.frontend.onnx.sizes import I64, Sizes, expr
+from blockwright.frontend.onnx.sizes import I64, expr
 from blockwright.graph import shape_value
 
 TABLE = Converters()
@@ -45,8 +46,12 @@ def _reshape(call: Call) -> Value:
         chosen = reshape_target(call, target, dims, product(dims), keeps)
         return call.reshape(_with_elements(call, x, chosen), chosen)
     wanted = call.sizes(1, "the shape")
+    if keeps and any(_is(d, 0) for d in wanted[len(dims) :]):
+        raise call.error("a 0 in the shape keeps an axis that the operand lacks", "write its size")
     shape = [dims[k] if _is(d, 0) and keeps else d for k, d in enumerate(wanted)]
     open_axes = [k for k, d in enumerate(shape) if _is(d, -1)]
+    if len(open_axes) > 1:
+        raise call.error("the shape has more than one -1", "write the sizes of the others")
     if open_axes:
         (axis,) = open_axes
         rest = [d for k, d in enumerate(shape) if k != axis]
@@ -122,8 +127,8 @@ def product(values: Any) -> Any:
 @TABLE.op("Flatten")
 def _flatten(call: Call) -> Value:
     x = call.tensor(0)
-    axis, dims = call.attr("axis"), dims_of(x)
-    axis = axis + len(dims) if axis < 0 else axis
+    dims = dims_of(x)
+    axis = place_of(call.attr("axis"), len(dims))
     return call.reshape(x, (product(dims[:axis]), product(dims[axis:])))
 
 
@@ -159,7 +164,7 @@ def _squeeze(call: Call) -> Value:
     if axes is None:
         places = {axis for axis, d in enumerate(dims) if ir.is_const_int(d, 1)}
     else:
-        places = {axis_of(axis, len(dims)) for axis in axes}
+        places = {own_axis(axis, len(dims)) for axis in axes}
     for axis in places:
         if ir.const_int(dims[axis]) is None:
             one = ir.compare(ir.EQ, dims[axis], ir.const(1, I64))
@@ -199,9 +204,7 @@ def _expanded(call: Call, axis: int, size: Any, wanted: Any) -> ir.Expr:
     if not builder.is_short(wanted) and builder.may_repeat(size):
         return ir.select(ir.compare(ir.EQ, wanted, one), size, wanted)
     fits = ir.logical_or(ir.compare(ir.EQ, wanted, size), ir.compare(ir.EQ, wanted, one))
-    call.require(
-        fits, f"BW708: dimension {axis} of the shape of {call.op} {call.name} does not fit"
-    )
+    call.require(fits, unfit(call, axis))
     return size
 
 
@@ -222,7 +225,7 @@ def _slice(call: Call) -> Value:
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = call.ints(4, "steps") if call.has(4) else (1,) * len(starts)
     for axis, begin, end, step in zip(axes, starts, ends, steps, strict=True):
-        x = slice_axis(call, x, axis_of(axis, rank_of(x)), begin, end, step)
+        x = slice_axis(call, x, own_axis(axis, rank_of(x)), begin, end, step)
     return x if x is not call.tensor(0) else call.reshape(x, dims_of(x))
 
 
@@ -234,12 +237,14 @@ def _bounds(
     if later is None:
         return call.sizes(position, "starts" if position == 1 else "ends")
     places = range(count_of(later)) if axes is None else axes
-    return slice_bounds(call, later, [dims_of(x)[axis_of(a, rank_of(x))] for a in places])
+    return slice_bounds(call, later, [dims_of(x)[own_axis(a, rank_of(x))] for a in places])
 
 
 def slice_axis(call: Call, x: ir.GraphExpr, axis: int, begin: Any, end: Any, step: int) -> Any:
     """Elements begin, begin + step, … before end along an axis; bounds are clamped as in Python."""
     size = dims_of(x)[axis]
+    if step == 0:
+        raise call.error("the step is 0", "set a step")
     if step > 0:
         return call.apply("slice", x, axis=axis, begin=_bound(begin), end=_bound(end), step=step)
     last = ir.sub(size, ir.const(1, I64))
@@ -268,7 +273,7 @@ def _mirrored(value: Any, size: ir.Expr, last: ir.Expr) -> ir.Expr:
 @TABLE.op("Split")
 def _split(call: Call) -> Value:
     x = call.tensor(0)
-    axis = axis_of(call.attr("axis"), rank_of(x))
+    axis = own_axis(call.attr("axis"), rank_of(x))
     size = dims_of(x)[axis]
     count = len(call.outputs)
     if "split" in call.attrs or call.has(1):
@@ -289,6 +294,11 @@ def _split(call: Call) -> Value:
 
 def _check_parts(call: Call, parts: Sequence[Any], size: ir.Expr) -> None:
     """Reject sizes of parts that are not together the size of the axis."""
+    if len(parts) != len(call.outputs) or any(isinstance(p, int) and p < 0 for p in parts):
+        raise call.error(
+            f"the {len(call.outputs)} results cannot have sizes {[str(p) for p in parts]}",
+            "give each result a size of at least 0",
+        )
     total = ir.const(0, I64)
     for part in parts:
         total = ir.add(total, expr(part))
@@ -305,6 +315,11 @@ def _tile(call: Call) -> Value:
     """Each axis is doubled to (1, size), broadcast to (repeats, size) and joined again."""
     x, repeats = call.tensor(0), sizes_of(call, 1, "repeats")
     dims = dims_of(x)
+    if len(repeats) != len(dims) or any(isinstance(r, int) and r < 0 for r in repeats):
+        raise call.error(
+            f"{len(dims)} axes cannot be repeated {[str(r) for r in repeats]} times",
+            "give each axis a number of at least 0",
+        )
     if all(_is_one(r) for r in repeats):
         return call.reshape(x, dims)
     apart = [d for size in dims for d in (1, size)]
@@ -339,7 +354,7 @@ def pad(call: Call) -> Value:
         return _padded_with(call, x, tuple(width), call.reshape(call.tensor(2), ()))
     if call.has(2) and mode == "constant":
         value = call.known(2, "the padding value").reshape(())[()]
-    filling = bool(value) if dtype_of(x).is_bool else _number(value)
+    filling = bool(value) if dtype_of(x).is_bool else number_of(value)
     return call.apply("pad", x, pad_width=tuple(width), pad_value=filling, pad_mode=mode)
 
 
@@ -366,7 +381,7 @@ def _padded_with(call: Call, x: ir.GraphExpr, width: Any, value: ir.GraphExpr) -
     return call.apply("where", where, padded, value)
 
 
-def _number(value: Any) -> Any:
+def number_of(value: Any) -> Any:
     """A NumPy scalar as a Python number."""
     if not isinstance(value, np.generic):
         return value
@@ -408,74 +423,6 @@ def _space_to_depth(call: Call) -> Value:
     order = (0, 1, 3, 5, 2, 4) if call.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
     moved = call.apply("permute_dims", apart, axes=order)
     return call.reshape(moved, (n, ir.mul(c, ir.const(b * b, I64)), rows, columns))
-
-
-@TABLE.op("ConstantOfShape")
-def _constant_of_shape(call: Call) -> Value:
-    shape = [expr(d) for d in sizes_of(call, 0, "the shape")]
-    value = call.attr("value", np.zeros(1, np.float32))
-    element = value.reshape(())[()]
-    return call.apply(
-        "full",
-        shape_value(shape),
-        fill_value=_number(element),
-        dtype=ir.dtype_of(value.dtype),
-    )
-
-
-@TABLE.op("Range")
-def range_(call: Call) -> Value:
-    dtype = call.imp.dtype(call.value(0))
-    what = "a bound of the range"
-    if not all(_at_import(call.value(k), dtype) for k in range(3)):
-        return _range_at_run_time(call, dtype)
-    if dtype.is_float:
-        begin, end, step = (float(call.known(k, what).reshape(())) for k in range(3))
-    else:
-        begin, end, step = (call.sizes(k, what)[0] for k in range(3))
-    return call.apply("arange", begin=begin, end=end, step=step, dtype=dtype)
-
-
-def _at_import(value: Value, dtype: ir.DType) -> bool:
-    """Whether a bound is a number, or for integers an expression of sizes."""
-    if isinstance(value, Sizes):
-        return not dtype.is_float
-    return isinstance(value, (np.ndarray, ir.Constant))
-
-
-def _range_at_run_time(call: Call, dtype: ir.DType) -> ir.GraphExpr:
-    """A range whose bounds or step are computed when the model runs."""
-    wide = ir.dtype_of("float64") if dtype.is_float else I64
-    begin, end, step = (call.cast(call.reshape(value, ()), wide) for value in call.tensors())
-    count = range_count(call, begin, end, step)
-    numbers = call.apply("arange", begin=0, end=count, step=1, dtype=wide)
-    return call.cast(call.apply("add", begin, call.apply("multiply", numbers, step)), dtype)
-
-
-@TABLE.op("EyeLike")
-def _eye_like(call: Call) -> Value:
-    x = call.tensor(0)
-    rows, columns = dims_of(x)
-    dtype = element_type(call.attr("dtype"), "the result") if "dtype" in call.attrs else dtype_of(x)
-    index = [
-        call.apply("arange", begin=0, end=size, step=1, dtype="int64") for size in (rows, columns)
-    ]
-    shifted = call.apply("add", index[0], call.scalar(call.attr("k"), I64))
-    same = call.apply(
-        "equal", call.reshape(shifted, (rows, 1)), call.reshape(index[1], (1, columns))
-    )
-    return call.cast(same, dtype)
-
-
-@TABLE.op("Trilu")
-def trilu(call: Call) -> Value:
-    x = call.tensor(0)
-    k = call.sizes(1, "k")[0] if call.has(1) else 0
-    name = "triu" if call.attr("upper") else "tril"
-    if dtype_of(x).is_bool:
-        wide = call.apply(name, call.cast(x, "uint8"), k=k)
-        return call.apply("not_equal", wide, call.scalar(0, ir.dtype_of("uint8")))
-    return call.apply(name, x, k=k)
 
 
 @TABLE.op("CenterCropPad")

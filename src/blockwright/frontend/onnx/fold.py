@@ -4,7 +4,8 @@
 
 Each rule takes the elements of its operands as NumPy arrays of objects: numbers and size
 expressions. A rule returns None where the result is not known for all sizes, and the node is then
-converted to run. Large arrays are left to the graph passes.
+converted to run. Large arrays are left to the graph passes. Integers lose the bits for which their
+type has no room, as they do in the program.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from blockwright import ir
-from blockwright.frontend.onnx.call import Call, Value, dims_of
+from blockwright.frontend.onnx.call import Call, Value, dims_of, own_axis, place_of
 from blockwright.frontend.onnx.model import element_type
 from blockwright.frontend.onnx.sizes import I64, Items, Sizes, array_of, items_of, packed
 
@@ -32,10 +33,16 @@ def fold(call: Call) -> Sequence[Value] | None:
         return None
     if call.op not in _OF_SHAPES and not all(map(_is_known, call.operands)):
         return None
-    result = rule(call)
+    try:
+        with np.errstate(all="ignore"):
+            result = rule(call)
+    except (ValueError, IndexError, OverflowError):
+        return None  # operands that do not fit each other: the converter says what is wrong
     if result is None:
         return None
-    return cast("list[Value]", result) if isinstance(result, list) else [result]
+    if isinstance(result, list):
+        return cast("list[Value]", result)
+    return [np.asarray(cast("Any", result)) if isinstance(result, np.generic) else result]
 
 
 def _is_known(value: Value) -> bool:
@@ -140,8 +147,15 @@ def _gather(call: Call) -> Value:
     items, indices = items_of(call.value(0)), array_of(call.value(1))
     if indices is None:
         return None
-    taken = np.take(items, indices.astype(np.int64), axis=call.attr("axis"))
-    return packed(taken, type_of(call.value(0)))
+    axis, places = own_axis(call.attr("axis"), items.ndim), indices.astype(np.int64)
+    size = items.shape[axis]
+    outside = places[(places < -size) | (places >= size)]
+    if outside.size:
+        raise call.error(
+            f"index {outside[0]} is out of range for axis {axis} of size {size}",
+            f"use indices from {-size} to {size - 1}",
+        )
+    return packed(np.take(items, places, axis=axis), type_of(call.value(0)))
 
 
 @_rule("Concat")
@@ -180,8 +194,9 @@ def _reshape(call: Call) -> Value:
 @_rule("Flatten")
 def _flatten(call: Call) -> Value:
     items = items_of(call.value(0))
-    before = math.prod(items.shape[: call.attr("axis")])
-    return packed(items.reshape(before, -1), type_of(call.value(0)))
+    axis = place_of(call.attr("axis"), items.ndim)
+    shape = math.prod(items.shape[:axis]), math.prod(items.shape[axis:])
+    return packed(items.reshape(shape), type_of(call.value(0)))
 
 
 @_rule("Transpose")
@@ -205,7 +220,10 @@ def _tile(call: Call) -> Value:
     repeats = call.sizes(1, "repeats")
     if any(isinstance(d, ir.Expr) for d in repeats) or math.prod(repeats) > _LIMIT:
         return None
-    return packed(np.tile(items_of(call.value(0)), repeats), type_of(call.value(0)))
+    items = items_of(call.value(0))
+    if len(repeats) != items.ndim or any(r < 0 for r in repeats):
+        return None
+    return packed(np.tile(items, repeats), type_of(call.value(0)))
 
 
 @_rule("Slice")
@@ -225,13 +243,17 @@ def _slice(call: Call) -> Value:
 
 @_rule("Split")
 def _split(call: Call) -> Value:
-    items, axis = items_of(call.value(0)), call.attr("axis")
+    """Parts of given sizes, or as many equal ones as there are results; last ones are smaller."""
+    items, axis, count = items_of(call.value(0)), call.attr("axis"), len(call.outputs)
+    size = items.shape[axis]
     if "split" in call.attrs or call.has(1):
         sizes = call.attr("split") if "split" in call.attrs else call.ints(1, "split")
-        parts = np.split(items, np.cumsum(sizes)[:-1], axis)
+        if len(sizes) != count or min(sizes) < 0 or sum(sizes) != size:
+            return None
+        ends = np.cumsum(sizes)
     else:
-        size = -(-items.shape[axis] // len(call.outputs))
-        parts = np.split(items, range(size, items.shape[axis], size), axis)
+        ends = np.minimum(np.arange(1, count + 1) * -(-size // count), size)
+    parts = np.split(items, ends[:-1].tolist(), axis)
     return [packed(part, type_of(call.value(0))) for part in parts]
 
 
@@ -281,8 +303,16 @@ def _binary(call: Call) -> Value:
         value = _element(call, left, right)
         if value is None:
             return None
-        flat.append(value)
+        flat.append(_wrapped(value, dtype))
     return packed(_list(flat).reshape(a.shape), dtype)
+
+
+def _wrapped(value: Any, dtype: ir.DType) -> Any:
+    """A number of an integer type, without the bits for which it has no room."""
+    if not dtype.is_int or isinstance(value, ir.Expr):
+        return value
+    low = int(dtype.min_value)
+    return (int(value) - low) % (1 << dtype.bits) + low
 
 
 def _element(call: Call, a: Any, b: Any) -> Any:
@@ -315,7 +345,8 @@ def _of_numbers(call: Call) -> Value:
     flat = [_element(call, x, y) for x, y in pairs]
     if any(v is None for v in flat):
         return None
-    return _list(flat).reshape(left.shape).astype(a.dtype)
+    dtype = type_of(a)
+    return _list([_wrapped(v, dtype) for v in flat]).reshape(left.shape).astype(a.dtype)
 
 
 @_rule("Not")
@@ -402,6 +433,6 @@ def _reduce(call: Call) -> Value:
                 "ReduceSum": lambda a, b: a + b,
                 "ReduceMax": max,
             }
-            total = plain.get(call.op, min)(total, value)
+            total = _wrapped(plain.get(call.op, min)(total, value), dtype)
     shape = (1,) if call.attr("keepdims") else ()
     return packed(_list([total]).reshape(shape), dtype)

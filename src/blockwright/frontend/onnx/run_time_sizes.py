@@ -116,10 +116,16 @@ def expanded_shape(call: Call, target: ir.GraphExpr, dims: Sequence[ir.Expr]) ->
         shape.append(mine)
         if not ir.is_const_int(wanted, 1):
             fits = ir.logical_or(ir.compare(ir.EQ, wanted, one), ir.compare(ir.EQ, wanted, mine))
-            call.require(
-                fits, f"BW708: dimension {axis} of the shape of {call.op} {call.name} does not fit"
-            )
+            call.require(fits, unfit(call, axis))
     return shape
+
+
+def unfit(call: Call, axis: int) -> str:
+    """The error of a call that a size of the wanted shape is neither 1 nor that of the operand."""
+    return (
+        f"BW708: dimension {axis} of the shape of {call.op} {call.name} does not fit\n"
+        "help: an axis of an input is repeated if the model declares that its size is 1"
+    )
 
 
 def slice_bounds(call: Call, bounds: ir.GraphExpr, sizes: Sequence[ir.Expr]) -> tuple[ir.Var, ...]:
