@@ -24,13 +24,13 @@ def model(
 ) -> Any:
     """A model of one node, some of whose operands are constants."""
     names = ["" if v is None else f"x{k}" for k, v in enumerate(operands)]
-    given = [(k, name, v) for k, (name, v) in enumerate(zip(names, operands, strict=True)) if name]
+    given = {k: v for k, v in enumerate(operands) if v is not None}
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-        for k, name, v in given
-        if v is not None and k not in known
+        helper.make_tensor_value_info(names[k], helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for k, v in given.items()
+        if k not in known
     ]
-    constants = [numpy_helper.from_array(v, name) for k, name, v in given if k in known]
+    constants = [numpy_helper.from_array(v, names[k]) for k, v in given.items() if k in known]
     outputs = [f"y{k}" for k in range(results)]
     graph = helper.make_graph(
         [helper.make_node(op, names, outputs, **attrs)],

@@ -215,7 +215,7 @@ def test_operands_that_were_attributes() -> None:
 
 def test_infinity_is_clipped_to_the_largest_number() -> None:
     """The bounds of version 6 are attributes with these defaults; later a bound may be missing."""
-    most = np.finfo("float32").max
+    most = float(np.finfo("float32").max)
     np.testing.assert_array_equal(computed(6, "Clip", f(np.inf, 1), min=-1.0), f(most, 1))
     np.testing.assert_array_equal(computed(13, "Clip", f(np.inf, 1)), f(np.inf, 1))
 
@@ -303,7 +303,7 @@ _OTHER_DEFAULTS = {"alpha", "gamma", "direction", "mode", "axis"}
 def test_each_change_of_an_operator_is_known() -> None:
     """A version that drops an attribute or changes a default is listed, or taken in both forms."""
     from blockwright.frontend.onnx.converters import CONVERTERS
-    from blockwright.frontend.onnx.versions import _OLDER
+    from blockwright.frontend.onnx.versions import OLDER
 
     versions: dict[str, list[Any]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
@@ -313,7 +313,7 @@ def test_each_change_of_an_operator_is_known() -> None:
     for name, known in versions.items():
         known.sort(key=lambda schema: schema.since_version)
         for older, newer in pairwise(known):
-            if newer.since_version <= _OLDER.get(name, (1, None))[0]:
+            if newer.since_version <= OLDER.get(name, (1, None))[0]:
                 continue
             for attribute, was in older.attributes.items():
                 now = newer.attributes.get(attribute)

@@ -184,8 +184,10 @@ def _scaled(call: Call, size: Any, scale: Numbers, more: float = 0.0) -> Any:
 
 def _quotient(call: Call, size: Any, wanted: Any) -> Numbers:
     """The scale from one size to another."""
-    symbolic = isinstance(wanted, ir.Expr) and isinstance(size, ir.Expr)
-    if ir.structural_equal(size, wanted) if symbolic else size is wanted or size == wanted:
+    if isinstance(size, int) and isinstance(wanted, int):
+        return 1.0 if size == wanted else wanted / size
+    both = isinstance(size, ir.Expr) and isinstance(wanted, ir.Expr)
+    if both and ir.structural_equal(size, wanted):
         return 1.0
     return _number(call, wanted) / _number(call, size)
 

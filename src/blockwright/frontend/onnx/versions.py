@@ -6,7 +6,7 @@ the newest; a node of an older version with another meaning or form is rewritten
     Softmax-11(x, axis=1)   →   Reshape(Softmax-13(Reshape(x, (n, rest)), axis=1), shape of x)
     TopK-1(x, k=3)          →   TopK-11(x, [3], largest=1)
 
-An operator that is not listed in `_OLDER` has one meaning in all versions: newer ones allow more
+An operator that is not listed in `OLDER` has one meaning in all versions: newer ones allow more
 types, add attributes whose defaults change nothing, or take as inputs what were attributes, which
 converters take in both forms.
 """
@@ -40,7 +40,7 @@ def in_newest_version(call: Call, convert: Convert) -> Sequence[Value]:
 
     Raises: OlderVersion BW522 if its version has another meaning and is not supported.
     """
-    newest, rewrite = _OLDER.get(call.op, (1, _refused))
+    newest, rewrite = OLDER.get(call.op, (1, _refused))
     call = call.without("consumed_inputs")  # before version 6, a hint that means nothing
     return convert(call) if call.version >= newest else rewrite(call, convert)
 
@@ -196,7 +196,7 @@ def _scales_of_images(call: Call, convert: Convert) -> Sequence[Value]:
     return convert(call.like(*call.operands, scales=scales))
 
 
-_OLDER: dict[str, tuple[int, Rewrite]] = {
+OLDER: dict[str, tuple[int, Rewrite]] = {
     **dict.fromkeys(
         ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"),
         (7, _broadcast_at),
