@@ -16,6 +16,7 @@ from blockwright.interp.numeric import is_array
 from blockwright.interp.objects import OBJECT_OPERATIONS, compile_object
 from blockwright.interp.privatization import Privates
 from blockwright.ir import (
+    TENSOR_OF_PART,
     Buffer,
     BufferLoad,
     Call,
@@ -26,6 +27,7 @@ from blockwright.ir import (
     atomic_place,
     dtype_of,
     is_atomic,
+    tensor_problem,
 )
 from blockwright.support import InterpretError
 
@@ -244,9 +246,9 @@ class CallCompiler(AtomicCompiler):
 
     def _tensor(self, expr: Call) -> Fn:
         """A whole buffer as an array for Python functions; marks the buffer as written."""
-        place = expr.args[0]
-        if not isinstance(place, BufferLoad):
-            raise InterpretError("tensor takes a buffer", code="BW757", span=expr.span)
+        place, wrong = expr.args[0], tensor_problem(expr.args[0])
+        if wrong is not None or not isinstance(place, BufferLoad):
+            raise InterpretError(wrong or "", code="BW757", span=expr.span, help=TENSOR_OF_PART)
         slot = self._known(place.buffer)
 
         def tensor(env: Env) -> Any:

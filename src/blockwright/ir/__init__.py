@@ -25,6 +25,7 @@ from blockwright.ir.buffer import (
     Range,
 )
 from blockwright.ir.build import (
+    TENSOR_OF_PART,
     add,
     all_of,
     binary,
@@ -48,6 +49,8 @@ from blockwright.ir.build import (
     select,
     seq,
     sub,
+    tensor_of,
+    tensor_problem,
     truediv,
     var,
 )
@@ -192,6 +195,7 @@ __all__ = [
     "LT",
     "NE",
     "OPS",
+    "TENSOR_OF_PART",
     "Add",
     "Allocate",
     "And",
@@ -335,6 +339,8 @@ __all__ = [
     "sub",
     "substitute",
     "symbolic_vars",
+    "tensor_of",
+    "tensor_problem",
     "truediv",
     "unknown_bounds",
     "uses_var",

@@ -19,8 +19,9 @@ from blockwright.ir.convert import (
     match_types,
     number_of,
 )
-from blockwright.ir.dtype import BOOL, INT32, DType, dtype_of
+from blockwright.ir.dtype import BOOL, HANDLE, INT32, DType, dtype_of
 from blockwright.ir.expr import Expr, IntImm, Var
+from blockwright.ir.node import Node, show
 from blockwright.ir.op import op_row, result_type
 from blockwright.ir.stmt import SeqStmt, Stmt
 from blockwright.support import IRError
@@ -183,6 +184,9 @@ def call(op: str, *args: Any, dtype: DType | str | None = None) -> Expr:
     values = tuple(as_expr(a) for a in args)
     if row.arity >= 0 and len(values) != row.arity:
         raise IRError(f"{op} takes {row.arity} arguments, got {len(values)}", code="BW229")
+    wrong = tensor_problem(values[0]) if op == "tensor" else None
+    if wrong is not None:
+        raise IRError(wrong, code="BW260", help=TENSOR_OF_PART)
     if row.elementwise and row.arity > 1:
         values = _match_all(values)
     if dtype is not None:
@@ -197,6 +201,26 @@ def _match_all(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
     for other in values[1:]:
         first, _ = match_types(first, other)
     return tuple(match_types(v, first)[0] for v in values)
+
+
+def tensor_of(buffer: Buffer) -> E.Call:
+    """A whole buffer as a tensor: an argument of a packed function or of a C function."""
+    zeros = tuple(const(0, extent.dtype) for extent in buffer.shape)
+    return E.Call("tensor", (E.BufferLoad(buffer, zeros),), HANDLE)
+
+
+def tensor_problem(place: Node) -> str | None:
+    """Why the operand of `tensor` does not name a whole buffer, by its first element, as it must;
+    None if it does."""
+    if isinstance(place, E.BufferLoad) and place.predicate is None:
+        ours = len(place.indices) == place.buffer.ndim
+        if ours and all(is_const_int(index, 0) for index in place.indices):
+            return None
+    return f"T.tensor passes a whole buffer, named by its first element, not {show(place)}"
+
+
+TENSOR_OF_PART = "for a part, declare a view, V = T.match_buffer(A[i, 0:n], (n,)): T.tensor(V[0])"
+"""Remedy for a `tensor_problem`."""
 
 
 def load(buffer: Buffer, *indices: Any) -> Expr:

@@ -21,7 +21,8 @@ After::
 Initial values of reductions that may run no iteration are first moved in front of the reduction.
 Facts that the body does not show are kept as attributes for later passes: `match_buffer` (a view
 whose strides or offset are variables), `touched_region` (the region reached through an address)
-and, in vectorized loops, `reducer` (how a declared reduction combines lanes).
+and, in vectorized loops, `reducer` (how a declared reduction combines lanes). Accesses of a view
+become accesses of its source; a view that is passed on as a tensor is also declared as a buffer.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from blockwright.ir import (
     BufferLoad,
     BufferRegion,
     Call,
+    DeclBuffer,
     Expr,
     For,
     ForKind,
@@ -54,13 +56,14 @@ from blockwright.ir import (
     const,
     const_int,
     is_const_int,
+    tensor_of,
     value_variables,
     walk,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import DIM_ALIGN, REDUCER
-from blockwright.ir.dtype import INT32
+from blockwright.ir.dtype import HANDLE, INT32, INT64
 from blockwright.lower.context import LowerContext, lowering_pass
 from blockwright.lower.rewrite import Instantiate, sequence, vector_binary, walk_code
 from blockwright.support import BuildError
@@ -78,6 +81,12 @@ def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """
     func = define_empty_reductions(func)
     return func.replace(body=_Blocks(func, context.target.kind)(func.body))
+
+
+def passed_as_tensors(func: PrimFunc) -> set[Buffer]:
+    """Buffers that are passed to calls as tensors, with their shapes."""
+    places = (n.args[0] for n in walk_code(func.body) if isinstance(n, Call) and n.op == "tensor")
+    return {place.buffer for place in places if isinstance(place, BufferLoad)}
 
 
 def _computes_with(block: Block, iter_var: IterVar) -> bool:
@@ -108,6 +117,8 @@ class _Blocks(Mutator):
         self.machine = machine
         self.is_index = Sorts(value_variables(func)).is_index
         self.views: dict[Buffer, BufferRegion] = {}
+        self.passed = passed_as_tensors(func)
+        self.tensors: dict[Buffer, Buffer] = {}  # a view that is passed as a tensor → its buffer
         self.align: dict[Buffer, list[tuple[int, int, int]]] = {}
         self.lanes = False  # in the body of a vectorized loop
 
@@ -139,7 +150,11 @@ class _Blocks(Mutator):
     def _block(self, block: Block, values: list[Expr]) -> Stmt:
         matches = [self._match(match) for match in block.match_buffers]
         self._note_alignment(block)
+        tensors = [m.buffer for m in block.match_buffers if m.buffer in self.passed]
+        self.tensors |= {view: self._tensor(view) for view in tensors}
         body = self(block.body)
+        for view in reversed(tensors):
+            body = self._declared(view, body)
         if self.lanes and REDUCER in block.annotations:
             body = S.AttrStmt(block.annotations[REDUCER], REDUCER, const(1, "int32"), body)
         if block.init is not None:
@@ -189,6 +204,21 @@ class _Blocks(Mutator):
             return MatchBufferRegion(view, source)
         return None
 
+    def _tensor(self, view: Buffer) -> Buffer:
+        """The buffer of a view that is passed as a tensor. Its strides are those of the source,
+        which are bound when layouts are final."""
+        shape = tuple(self(extent) for extent in view.shape)
+        strides = tuple(Var(f"{view.name}_stride{axis}", INT64) for axis in range(view.ndim))
+        return Buffer(view.name, view.dtype, shape, strides, scope=view.scope)
+
+    def _declared(self, view: Buffer, body: Stmt) -> Stmt:
+        """A statement inside the declaration of the buffer of a view."""
+        buffer, source = self.tensors[view], self.views[view]
+        first = BufferLoad(source.buffer, tuple(rng.min for rng in source.region))
+        declared = DeclBuffer(buffer, Call("address_of", (first,), HANDLE), body)
+        bound = MatchBufferRegion(buffer, source)
+        return S.AttrStmt(bound, MATCH_BUFFER, const(1, "int32"), declared)
+
     def _resolve(self, region: BufferRegion) -> BufferRegion:
         """The region in terms of source buffers and loop variables."""
         ranges = tuple(self(r) for r in region.region)
@@ -209,6 +239,11 @@ class _Blocks(Mutator):
             for rng, index in zip(source.region[extra:], indices, strict=True)
         )
         return (*(rng.min for rng in source.region[:extra]), *moved)
+
+    def rewrite_Call(self, node: Call) -> Expr:
+        place = node.args[0] if node.op == "tensor" else None
+        own = self.tensors.get(place.buffer) if isinstance(place, BufferLoad) else None
+        return self.descend(node) if own is None else tensor_of(own)
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
         new = self.descend(node)

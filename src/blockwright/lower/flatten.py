@@ -50,13 +50,14 @@ from blockwright.ir import (
     maximum,
     mul,
     sub,
+    tensor_of,
     value_variables,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.ir.dtype import HANDLE, INT64
-from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
+from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION, passed_as_tensors
 from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import contiguous_digits, fold, vector_binary, walk_code
 from blockwright.lower.widen import widen
@@ -71,7 +72,7 @@ def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     sorts = Sorts(value_variables(func))
     flattener = _Flatten(set(func.buffers), function_analyzer(func), sorts)
     flattener.bound = _bound_variables(func)
-    flattener.shaped = _shaped(func)
+    flattener.shaped = passed_as_tensors(func)
     body = flattener(func.body)
     for buffer in reversed(func.buffers):
         flat = flattener.flat.get(buffer)
@@ -100,16 +101,10 @@ def _bound_variables(func: PrimFunc) -> set[Var]:
     return result
 
 
-def _shaped(func: PrimFunc) -> set[Buffer]:
-    """Buffers that are passed to calls as tensors, with their shapes."""
-    calls = (n for n in walk_code(func.body) if isinstance(n, Call) and n.op == "tensor")
-    return {n for call in calls for n in walk_code(call) if isinstance(n, Buffer)}
-
-
-def address_of(buffer: Buffer) -> Expr:
-    """The address of a buffer's first element."""
-    zeros = tuple(const(0, extent.dtype) for extent in buffer.shape)
-    return Call("address_of", (BufferLoad(buffer, zeros),), HANDLE)
+def address_of(buffer: Buffer, *indices: Expr) -> Expr:
+    """The address of an element of a buffer, by default of the first."""
+    place = indices or tuple(const(0, extent.dtype) for extent in buffer.shape)
+    return Call("address_of", (BufferLoad(buffer, place),), HANDLE)
 
 
 class _Flatten(Mutator):
@@ -121,6 +116,7 @@ class _Flatten(Mutator):
         self.wide: set[Buffer] = set()
         self.bound: set[Var] = set()
         self.shaped: set[Buffer] = set()
+        self.kept: dict[Buffer, Buffer] = {}  # a buffer passed as a tensor → with its final layout
         self.begins: dict[Buffer, Expr] = {}  # offset of a view's first element from its address
 
     def rewrite_Buffer(self, node: Buffer) -> Node:
@@ -208,16 +204,19 @@ class _Flatten(Mutator):
         return BufferStore(self._flat(node.buffer), self(node.value), (offset,), predicate)
 
     def rewrite_Call(self, node: Call) -> Expr:
-        if node.op == "tensor":
-            return node  # needs the shape; see `_keep_shape`
-        return self.descend(node)
+        place = node.args[0] if node.op == "tensor" else None
+        if not isinstance(place, BufferLoad):
+            return self.descend(node)
+        kept = self.kept.get(place.buffer)
+        return node if kept is None else tensor_of(kept)  # needs the shape; see `_with_shape`
 
     # ----------------------------------------------------------------------------- definitions
 
     def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
-        flat = self._flat(node.buffer, node.annotations.get(DIM_ALIGN, ()))
+        align = node.annotations.get(DIM_ALIGN, ())
+        flat = self._flat(node.buffer, align)
         rest = {key: value for key, value in node.annotations.items() if key != DIM_ALIGN}
-        return S.Allocate(flat, self._keep_shape(node.buffer, self(node.body)), rest)
+        return S.Allocate(flat, self._with_shape(node.buffer, node.body, bool(align)), rest)
 
     def rewrite_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         source = self(node.source)
@@ -226,18 +225,30 @@ class _Flatten(Mutator):
             self._memo.setdefault(start, const(0, start.dtype))
             start = None
         if start is None or is_const_int(start, 0):
-            body = self._keep_shape(node.buffer, self(node.body))
+            body = self._with_shape(node.buffer, node.body)
             return DeclBuffer(self._flat(node.buffer), source, body)
         begin = Var(f"{node.buffer.name}_offset", start.dtype)
         self.begins[node.buffer] = start if is_const_int(start) else begin
-        body = self._keep_shape(node.buffer, self(node.body))
+        body = self._with_shape(node.buffer, node.body)
         view = DeclBuffer(self._flat(node.buffer), source, body)
         return view if is_const_int(start) else S.LetStmt(begin, self(start), view)
 
-    def _keep_shape(self, buffer: Buffer, body: Stmt) -> Stmt:
+    def _with_shape(self, buffer: Buffer, body: Stmt, aligned: bool = False) -> Stmt:
+        """The body of a buffer's declaration; in it the buffer keeps its shape, with its final
+        strides, if it is passed as a tensor."""
         if buffer not in self.shaped:
-            return body
-        return DeclBuffer(buffer, address_of(self._flat(buffer)), body)
+            return self(body)
+        flat = self._flat(buffer)
+        strides = self.strides[buffer] if buffer.strides or aligned else ()
+        shape = tuple(self(extent) for extent in buffer.shape)
+        kept = buffer
+        same = all(new is old for new, old in zip(shape, buffer.shape, strict=True))
+        if strides or buffer.offset is not None or not same:
+            kept = Buffer(buffer.name, buffer.dtype, shape, strides, scope=buffer.scope)
+        self.kept[buffer] = kept
+        begin = self.begins.get(buffer, const(0, INT64))
+        first = fold(E.Mul, begin, const(buffer.dtype.lanes, begin.dtype))
+        return DeclBuffer(kept, address_of(flat, first), self(body))
 
     def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
         if node.key == TOUCHED_REGION:

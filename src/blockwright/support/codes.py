@@ -102,7 +102,7 @@ CODES: dict[str, str] = {
     "BW257": "Malformed region list in a block annotation.",
     "BW258": "Annotated device that is unknown or differs from the target.",
     "BW259": "Node field or module entry of the wrong kind.",
-    "BW260": "Invalid number or type of operands, conditions or bounds.",
+    "BW260": "Invalid number, type or form of operands, conditions or bounds.",
     "BW261": "Strides of an allocated buffer by which elements share memory.",
     "BW262": "Implementation of a tensor intrinsic that does not compute its meaning.",
     "BW263": "Value used after call_tir_inplace has overwritten it.",

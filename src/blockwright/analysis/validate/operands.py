@@ -141,6 +141,8 @@ def _call(node: ir.Call, types: Types) -> str | None:
     count = len(node.args)
     if row.arity not in (-1, count):
         return f"{node.op} takes {row.arity} argument{'s' * (row.arity != 1)}, got {count}"
+    if node.op == "tensor":
+        return ir.tensor_problem(node.args[0])
     kinds = [types(arg) for arg in node.args]
     if node.op == "if_then_else":
         wrong = _choice("T.if_then_else", *kinds)

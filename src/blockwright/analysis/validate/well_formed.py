@@ -355,7 +355,9 @@ class _Checker:
         """Check the number and types of the operands of a node."""
         wrong = self._types.mismatch(node)
         if wrong is not None:
-            self.report("BW260", wrong, node, "convert with T.Cast; compare with 0 for a condition")
+            passed = isinstance(node, ir.Call) and node.op == "tensor"
+            convert = "convert with T.Cast; compare with 0 for a condition"
+            self.report("BW260", wrong, node, ir.TENSOR_OF_PART if passed else convert)
         if self._depth == 0 and isinstance(node, ir.Call) and node.op in ("break", "continue"):
             self.report("BW618", f"{node.op} outside of a loop", node)
 

@@ -416,8 +416,7 @@ class _Host:
         """A tensor as an argument of a packed function."""
         buffer = self.signature.buffer_like(operand, self._fresh("view"))
         self.declared.append((buffer, self._pointer(operand)))
-        zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
-        return ir.Call("tensor", (ir.BufferLoad(buffer, zeros),), _HANDLE)
+        return ir.tensor_of(buffer)
 
     def _inner_depth(self) -> ir.Expr:
         """The number of active calls in a function that this one calls."""

@@ -56,7 +56,7 @@ class LibraryCall(msgspec.Struct, frozen=True):
 
     def _argument(self, value: Any) -> ir.Expr:
         if isinstance(value, ir.Buffer):
-            return ir.Call("tensor", (ir.BufferLoad(value, _zeros(value)),), _HANDLE)
+            return ir.tensor_of(value)
         return ir.StringImm(value) if isinstance(value, str) else ir.as_expr(value, _INT)
 
     def checked(self, call: ir.Expr) -> ir.Stmt:
