@@ -3,6 +3,8 @@
 Each version stores the footprint of one iteration: dimension `d` shrinks to the extent `e` of the
 iteration's bounding box, and an index becomes `index % e`. The indices of one iteration lie within
 a range of `e`, so that distinct indices stay distinct.
+
+A block that passes a buffer to a function as a tensor passes a view of the version instead.
 """
 
 from __future__ import annotations
@@ -169,6 +171,7 @@ class UseVersions(ir.Mutator):
         self.state, self.loop, self.versions, self.forward = state, loop, versions, forward
         self.analyzer = state.analyzer(loop.body)
         self.numbers: dict[int, ir.Expr] | None = None  # count → version; None outside blocks
+        self.views: dict[ir.Buffer, ir.Buffer] = {}  # buffer → view of its version in this block
 
     def rewrite_Var(self, node: ir.Var) -> ir.Var:
         return node
@@ -224,7 +227,12 @@ class UseVersions(ir.Mutator):
         return None
 
     def rewrite_Block(self, node: ir.Block) -> Any:
+        outside, self.views = self.views, {}
         new = self.descend(node)
+        if self.views:
+            shown = (self._shown(buffer, view) for buffer, view in self.views.items())
+            new = new.replace(match_buffers=(*new.match_buffers, *shown))
+        self.views = outside
         notes = {k: v for k, v in node.annotations.items() if k != DOUBLE_BUFFER}
         if DIM_ALIGN in notes:
             notes[DIM_ALIGN] = tuple(self._aligned(node, *row) for row in align_rows(node))
@@ -260,6 +268,25 @@ class UseVersions(ir.Mutator):
         version = self.versions.get(node.writes[index].buffer)
         moved = version is not None and version.count > 1
         return (index, row[0] + 1, *row[1:]) if moved else (index, *row)
+
+    # ------------------------------------------------------------------ tensors
+    def rewrite_Call(self, node: ir.Call) -> Any:
+        place = node.args[0] if node.op == "tensor" else None
+        version = self.versions.get(place.buffer) if isinstance(place, ir.BufferLoad) else None
+        if not isinstance(place, ir.BufferLoad) or version is None or version.count == 1:
+            return self.descend(node)
+        old = place.buffer
+        if old not in self.views:
+            strides = tuple(ir.Var(f"s{k}", n.dtype) for k, n in enumerate(old.strides))
+            name = f"{old.name}_version"
+            self.views[old] = ir.Buffer(name, old.dtype, old.shape, strides, scope=old.scope)
+        return ir.tensor_of(self.views[old])
+
+    def _shown(self, buffer: ir.Buffer, view: ir.Buffer) -> ir.MatchBufferRegion:
+        """The declaration of a view of the version that a block uses."""
+        version = self.versions[buffer]
+        region = (*map(ir.point, self._version(version)), *ir.full_region(buffer).region)
+        return ir.MatchBufferRegion(view, ir.BufferRegion(version.buffer, region))
 
     # ------------------------------------------------------------------ accesses
     def _version(self, version: Version) -> tuple[ir.Expr, ...]:
