@@ -107,6 +107,7 @@ class Module(Uncopied):
             unit.results,
             library,
             scalars=unit.scalars,
+            strided=unit.strided,
         )
         self._functions[name] = function
         return function

@@ -72,6 +72,7 @@ class FunctionCode(msgspec.Struct, frozen=True):
         parameters: argument names of the entry; written: positions of the arguments it writes.
         results: names of the results that it allocates or is given memory for.
         scalars: element types of the parameters that are scalars, by position.
+        strided: positions of the arguments whose parameters declare strides.
     """
 
     name: str
@@ -84,6 +85,7 @@ class FunctionCode(msgspec.Struct, frozen=True):
     written: tuple[int, ...]
     results: tuple[str, ...] = ()
     scalars: dict[int, str] = {}
+    strided: tuple[int, ...] = ()
 
 
 def symbol_of(name: str) -> str:
@@ -161,8 +163,20 @@ def emit_function(
         tuple(p.name.removesuffix("_handle") for p in params) for params in (inputs, outputs)
     )
     scalars = {i: p.dtype.name for i, p in enumerate(inputs) if p not in place}
+    mapped = dict(convention.buffers)
+    strided = tuple(i for i, p in enumerate(inputs) if p in mapped and mapped[p].strides)
     return FunctionCode(
-        name, target, symbol, entry, text, pipeline, parameters, positions, results, scalars
+        name,
+        target,
+        symbol,
+        entry,
+        text,
+        pipeline,
+        parameters,
+        positions,
+        results,
+        scalars,
+        strided,
     )
 
 

@@ -179,10 +179,11 @@ class BlockCompiler(HardwareCompiler):
 
         return run
 
-    def bind_view(self, buffer: Buffer) -> Callable[[Env, Pointer], None]:
-        """A closure that binds `buffer` to the memory at a pointer."""
+    def bind_view(self, buffer: Buffer, param: bool = False) -> Callable[[Env, Pointer], None]:
+        """A closure that binds `buffer` to the memory at a pointer: that of a parameter's first
+        element, or of what its offset counts from."""
         shape, strides = self._layout(buffer)
-        offset = self._offset_of(buffer)
+        offset = self._offset_of(buffer, param)
         slot, site = self.slot(buffer), self.site(buffer)
         element = buffer.dtype.numpy().itemsize
 
@@ -215,8 +216,8 @@ class BlockCompiler(HardwareCompiler):
 
         return bind
 
-    def _offset_of(self, buffer: Buffer) -> Fn:
-        """Elements between a pointer and element 0; an unbound variable is 0."""
+    def _offset_of(self, buffer: Buffer, param: bool) -> Fn:
+        """Elements between a pointer and element 0; an unbound variable is 0, and binds to it."""
         offset = buffer.offset
         if offset is None:
             return lambda env: 0
@@ -228,7 +229,7 @@ class BlockCompiler(HardwareCompiler):
                 return 0
 
             return zero
-        return self.index(offset)
+        return (lambda env: 0) if param else self.index(offset)
 
     # ---------------------------------------------------------------------------------- blocks
     def _realize(self, node: BlockRealize) -> Run:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from blockwright.analysis import alignments, define_empty_reductions
-from blockwright.analysis.sizes import linear_in
 from blockwright.interp import numeric
+from blockwright.interp.arguments import (
+    array_argument,
+    bind_symbols,
+    check_shapes,
+    match_arguments,
+    scalar_argument,
+)
 from blockwright.interp.borrowed_array import BorrowedArray
 from blockwright.interp.gpu.kernels import launches, with_axis_loops
 from blockwright.interp.lanes import Env, Fn, Limit, Return, RunState
@@ -31,15 +37,10 @@ from blockwright.ir import (
 )
 from blockwright.ir.attributes import (
     CALL_DEPTH,
-    LATE_RESULTS,
-    LOWER_BOUND,
     NOALIAS,
     OBJECT_RESULTS,
-    UPPER_BOUND,
 )
-from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
-from blockwright.support.kinds import number_text
 from blockwright.support.stack import deep, in_room
 
 _DEEP = 100
@@ -75,13 +76,14 @@ class CompiledFunction:
         self.symbols = shape_symbols(func, self.scalars)
         for symbol in self.symbols:
             compiler.define(symbol)
-        self.strides = [v for b in self.buffers for v in b.strides if isinstance(v, Var)]
-        for stride in self.strides:
+        steps = [v for b in self.buffers for v in b.strides if isinstance(v, Var)]
+        for stride in steps:
             compiler.define(stride)
         compiler.visible = [(v.name, compiler.slot(v)) for v in self.symbols]
-        self.slots = {v: compiler.slot(v) for v in (*self.scalars, *self.symbols, *self.strides)}
+        self.slots = {v: compiler.slot(v) for v in (*self.scalars, *self.symbols, *steps)}
         self.shapes: list[list[Fn]] = [[compiler.index(n) for n in b.shape] for b in self.buffers]
-        self.binders = [compiler.bind_view(b) for b in self.buffers]
+        self.strides = {b: [compiler.index(s) for s in b.strides] for b in self.buffers}
+        self.binders = [compiler.bind_view(b, param=True) for b in self.buffers]
         for handle, buffer in func.buffer_map:
             compiler.define(handle)
             self.slots[handle] = compiler.slot(handle)
@@ -213,181 +215,21 @@ def interpret(
         call_entry=call_entry,
     )
     written = written_buffers(func, module)
-    arrays, values = _match_arguments(compiled, args, scalars, written)
+    arrays, values = match_arguments(compiled, args, scalars, written)
     fresh = _output_buffers(func, outputs)
     pairs = list(zip(compiled.buffers, arrays, strict=True))
-    _bind_symbols(compiled, pairs, values)
+    in_place = bind_symbols(compiled, state, pairs, values)
     env = compiled.environment(state, values)
-    _check_shapes(compiled, pairs, env)
+    check_shapes(compiled, pairs, env)
     if _overlapping(func, arrays, written):
         state.vectorize = False  # lanes require distinct memory
     loaned = [
-        BorrowedArray(b, a, b in fresh, b in written)
-        for b, a in zip(compiled.buffers, arrays, strict=True)
+        BorrowedArray(a, fits, b in fresh, b in written)
+        for (b, a), fits in zip(pairs, in_place, strict=True)
     ]
     compiled.run(env, [loan.pointer for loan in loaned])
     for loan in loaned:
         loan.copy_back()
-
-
-def _match_arguments(
-    compiled: CompiledFunction, args: Sequence[Any], scalars: dict[str, Any], written: set[Buffer]
-) -> tuple[list[Array], dict[Var, Any]]:
-    func = compiled.func
-    buffers = dict(func.buffer_map)
-    wanted = [p for p in func.params if p in buffers or p.name not in scalars]
-    if len(args) != len(wanted):
-        names = ", ".join(buffers[p].name if p in buffers else p.name for p in wanted)
-        raise InterpretError(
-            f"{func.name} takes {len(wanted)} arguments ({names}), got {len(args)}",
-            code="BW701",
-            help="pass outputs too, as arrays to be written",
-        )
-    arrays: list[Array] = []
-    values: dict[Var, Any] = {}
-    for param, arg in zip(wanted, args, strict=True):
-        if param in buffers:
-            arrays.append(_array(func, buffers[param], arg, buffers[param] in written))
-        else:
-            values[param] = _scalar(func, param, arg)
-    known = {v.name: v for v in (*compiled.scalars, *compiled.symbols)}
-    for name, value in scalars.items():
-        if name not in known:
-            raise InterpretError(f"{func.name} has no scalar {name!r}", code="BW701")
-        values[known[name]] = _scalar(func, known[name], value)
-    return arrays, values
-
-
-_NUMBERS: tuple[type, ...] = (int, float, np.generic)
-
-
-def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
-    if var.name in func.attrs.get(LATE_RESULTS, {}) and isinstance(value, list):
-        return cast("list[Any]", value)
-    if var.dtype.is_handle:
-        return value if isinstance(value, Slot) else Slot(value)
-    if not isinstance(value, _NUMBERS):
-        raise InterpretError(
-            f"{func.name}: scalar {var.name} must be a number, not {type(value).__name__}",
-            code="BW702",
-        )
-    if not var.dtype.is_int and not var.dtype.is_bool:
-        return numeric.constant(value, var.dtype)
-    number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
-    if isinstance(number, float):
-        raise InterpretError(
-            f"{func.name}: scalar {var.name} is {var.dtype}, not a float",
-            code="BW702",
-            help="convert the value before the call",
-        )
-    if not var.dtype.min_value <= number <= var.dtype.max_value:
-        raise InterpretError(
-            f"{func.name}: scalar {var.name}: {number_text(number)} does not fit {var.dtype}",
-            code="BW702",
-            help="pass a number in range",
-        )
-    return int(number) if var.dtype.is_int else numeric.constant(number, var.dtype)
-
-
-def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
-    where = f"{func.name}: argument {buffer.name}"
-    if not isinstance(arg, np.ndarray):
-        kind = type(arg).__name__
-        raise InterpretError(f"{where} must be a NumPy array, not {kind}", code="BW702")
-    if isinstance(arg, np.ma.MaskedArray):
-        raise InterpretError(
-            f"{where} is a masked array",
-            code="BW702",
-            help="pass .filled(value), or the mask as an argument",
-        )
-    array = cast(Array, arg)
-    if array.dtype != buffer.dtype.numpy():
-        raise InterpretError(f"{where} must hold {buffer.dtype}, not {array.dtype}", code="BW703")
-    lanes = buffer.dtype.lanes
-    rank = buffer.ndim + (lanes > 1)
-    if array.ndim != rank or (lanes > 1 and array.shape[-1] != lanes):
-        raise InterpretError(
-            f"{where} must have {rank} dimensions, its shape is {array.shape}", code="BW704"
-        )
-    if written and not array.flags.writeable:
-        raise InterpretError(f"{where} is written but the array is read-only", code="BW707")
-    if written and has_shared_elements(array):
-        raise InterpretError(
-            f"{where} is written, and its own elements share memory",
-            code="BW706",
-            help="pass a copy",
-        )
-    return array
-
-
-def _bind_symbols(
-    compiled: CompiledFunction, pairs: Sequence[tuple[Buffer, Array]], values: dict[Var, Any]
-) -> None:
-    """Bind the variables of plain dimensions and strides; the first occurrence wins."""
-    func = compiled.func
-    low: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
-    high: dict[str, int] = func.attrs.get(UPPER_BOUND, {})
-    for buffer, array in pairs:
-        for extent, actual in zip(buffer.shape, array.shape, strict=False):
-            if isinstance(extent, Var):
-                values.setdefault(extent, actual)
-        for stride, step in zip(buffer.strides, array.strides, strict=False):
-            if isinstance(stride, Var):
-                values.setdefault(stride, step // array.itemsize)
-    _solve_symbols(pairs, values)
-    for var in (*compiled.scalars, *compiled.symbols):
-        if var not in values:
-            raise InterpretError(
-                f"{func.name}: {var.name} is not bound by any argument",
-                code="BW701",
-                help=f"pass {var.name}=… to interpret",
-            )
-    for var in compiled.symbols:
-        if values[var] > var.dtype.max_value:
-            raise InterpretError(
-                f"{func.name}: {var.name} = {values[var]} does not fit {var.dtype}", code="BW702"
-            )
-    unbounded = set(compiled.scalars)
-    for var in (*compiled.scalars, *compiled.symbols):
-        if not var.dtype.is_int:
-            continue
-        least = values[var] if var in unbounded else 0
-        smallest, largest = low.get(var.name, least), high.get(var.name, values[var])
-        if not smallest <= values[var] <= largest:
-            raise InterpretError(
-                f"{func.name}: {var.name} = {values[var]} is outside its declared "
-                f"range [{smallest}, {largest}]",
-                code="BW708",
-            )
-
-
-def _solve_symbols(pairs: Sequence[tuple[Buffer, Array]], values: dict[Var, Any]) -> None:
-    """Solve dimensions such as `2 * n + 1` for unbound variables; `_check_shapes` verifies them."""
-    for buffer, array in pairs:
-        for extent, actual in zip(buffer.shape, array.shape, strict=False):
-            unknown = [var for var in collect(extent, Var) if var not in values]
-            linear = linear_in(extent, unknown[0]) if len(unknown) == 1 else None
-            if linear is not None and linear[0]:
-                values[unknown[0]] = (actual - linear[1]) // linear[0]
-
-
-def _check_shapes(
-    compiled: CompiledFunction, pairs: Sequence[tuple[Buffer, Array]], env: Env
-) -> None:
-    """Check that every dimension agrees with its expression."""
-    shapes = dict(zip(compiled.buffers, compiled.shapes, strict=True))
-    for buffer, array in pairs:
-        shape = shapes[buffer]
-        expected = tuple(fn(env) for fn in shape)
-        if expected != array.shape[: buffer.ndim]:
-            symbolic = any(isinstance(n, Var) for n in buffer.shape)
-            given = ", ".join(f"{v.name} = {env[compiled.slots[v]]}" for v in compiled.symbols)
-            name = f"{compiled.func.name}: argument {buffer.name}"
-            raise InterpretError(
-                f"{name} has shape {array.shape}, expected {expected}",
-                code="BW709" if symbolic else "BW704",
-                notes=[f"bound from the arguments before it: {given}"] if symbolic else [],
-            )
 
 
 def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> set[Buffer]:
@@ -467,17 +309,22 @@ def call_entry(state: RunState, name: str, args: list[Any], depth: int) -> Any:
         if param.name == func.attrs.get(CALL_DEPTH):
             values[param] = depth
         elif param in mapped and mapped[param] not in outputs:
-            pairs.append((mapped[param], _array(func, mapped[param], next(given), written=False)))
+            pairs.append(
+                (mapped[param], array_argument(func, mapped[param], next(given), written=False))
+            )
         elif param not in mapped and param not in results:
-            values[param] = _scalar(func, param, next(given))
-    _bind_symbols(compiled, pairs, values)
+            values[param] = scalar_argument(func, param, next(given))
+    in_place = bind_symbols(compiled, state, pairs, values)
     env = compiled.environment(state, values)
-    _check_shapes(compiled, pairs, env)
-    loans = {b: BorrowedArray(b, a, fresh=False, written=False) for b, a in pairs}
+    check_shapes(compiled, pairs, env)
+    loans = {
+        b: BorrowedArray(a, fits, fresh=False, written=False)
+        for (b, a), fits in zip(pairs, in_place, strict=True)
+    }
     for buffer, shape in zip(compiled.buffers, compiled.shapes, strict=True):
         if buffer in outputs:
             array = np.empty(tuple(n(env) for n in shape), buffer.dtype.numpy())
-            loans[buffer] = BorrowedArray(buffer, array, fresh=True, written=True)
+            loans[buffer] = BorrowedArray(array, True, fresh=True, written=True)
     compiled.run(env, [loans[b].pointer for b in compiled.buffers])
     found = [loans[b].array for b in func.outputs]
     for var, slot in sorted(results.items(), key=lambda item: slots[item[0].name]):

@@ -2,7 +2,8 @@
 
 The FFI reads NumPy arrays, torch tensors and other DLPack objects without copying. Arrays that
 compiled code cannot access in place are copied first: arrays that are not contiguous, not aligned
-to their element size, or in non-native byte order. Copies are counted, and written back where the
+to their element size, or in non-native byte order. An array that has the strides that its parameter
+declares is passed as it is. Copies are counted, and written back where the
 function writes its argument. Results are converted to the framework of the first array argument.
 Without one they are converted to the model's framework (`framework`) if that is imported, else to
 NumPy. Where the caller passes memory for the results, it follows the arguments, and the call
@@ -24,6 +25,7 @@ from blockwright.runtime.arrays import (
     converted,
     elements,
     in_bytes,
+    in_whole_steps,
     is_number,
     is_numpy,
     is_torch,
@@ -35,7 +37,7 @@ from blockwright.runtime.arrays import (
     with_dtype,
     write_back,
 )
-from blockwright.runtime.errors import FFI_ERRORS, error_code, translate
+from blockwright.runtime.errors import FFI_ERRORS, argument_of, error_code, translate
 from blockwright.runtime.ffi import tvm_ffi
 from blockwright.runtime.refused import refuse_numpy, refuse_torch
 from blockwright.runtime.results import describe, require_apart, require_distinct, require_unshared
@@ -56,6 +58,7 @@ class NativeFunction(Uncopied):
         framework: package of the results when no argument is an array; "" for NumPy.
         scalars: element types of the parameters that are scalars, by position, where known.
         objects: positions of the arguments that are any value that the FFI passes.
+        strided: positions of the arguments whose parameters declare strides.
         updates: whether written arguments are values that a model updates in place: they may not
             share memory with other arguments. Otherwise such arguments are copied.
         copies: number of arguments copied so far because of their layout.
@@ -73,6 +76,7 @@ class NativeFunction(Uncopied):
         "parameters",
         "results",
         "scalars",
+        "strided",
         "updates",
         "written",
     )
@@ -89,11 +93,13 @@ class NativeFunction(Uncopied):
         scalars: Mapping[int, str] = MappingProxyType({}),
         updates: bool = False,
         objects: Sequence[int] = (),
+        strided: Sequence[int] = (),
     ) -> None:
         self._call, self.name, self.parameters = call, name, tuple(parameters)
         self.library, self.framework = library, framework
         self.results, self.scalars = tuple(results), dict(scalars)
         self.updates, self.objects = updates, frozenset(objects)
+        self.strided = frozenset(strided)
         behind = range(len(parameters), len(parameters) + len(results))
         self.written = None if written is None else frozenset((*written, *behind))
         minimum = 0 if self.written is None else min(self.written, default=sys.maxsize)
@@ -181,8 +187,14 @@ class NativeFunction(Uncopied):
         framework: Any = sys.modules.get(self.framework) if self.framework else None
         return cast("type[Any]", getattr(framework, "Tensor", np.ndarray))
 
-    def _call_with_copies(self, args: tuple[Any, ...], *, everything: bool) -> Any:
-        """General path: adapt each argument, call, write copies back."""
+    def _call_with_copies(
+        self, args: tuple[Any, ...], *, everything: bool, compact: frozenset[int] = frozenset()
+    ) -> Any:
+        """General path: adapt each argument, call, write copies back.
+
+        Only compiled code knows declared strides. If an argument does not have them, the call is
+        repeated with that argument in `compact`: the positions of those that must be contiguous.
+        """
         if self.updates:
             require_unshared(self._updated_memory(args), self._memory(args), self._label)
         kind: type[Any] | None = None
@@ -190,7 +202,8 @@ class NativeFunction(Uncopied):
         back: list[tuple[Any, Any]] = []
         copies = 0
         for index, value in enumerate(args):
-            adapted, copy = self._adapt(index, value, everything)
+            spread = index in self.strided and index not in compact and not everything
+            adapted, copy = self._adapt(index, value, everything, spread)
             if copy is not None:
                 copies += 1
                 if self.written is None or index in self.written:
@@ -198,7 +211,7 @@ class NativeFunction(Uncopied):
             if kind is None and not is_number(value) and index not in self.objects:
                 kind = value.__class__
             ready.append(adapted)
-        if back:
+        if back or self.strided:
             for index, value in self._written_memory(args):
                 require_distinct(value, self._label(index))
         if back and self._is_result(len(args) - 1):
@@ -214,7 +227,10 @@ class NativeFunction(Uncopied):
             ) from None
         except FFI_ERRORS as error:
             if error_code(error) == "BW706" and not everything:
-                return self._call_with_copies(args, everything=True)
+                place = argument_of(error)
+                if place is None or place not in self.strided - compact:
+                    return self._call_with_copies(args, everything=True)
+                return self._call_with_copies(args, everything=False, compact=compact | {place})
             self._check_arguments(args)
             raise translate(error) from None
         self.copies += copies
@@ -286,24 +302,24 @@ class NativeFunction(Uncopied):
                     help="move the tensor to the CPU first",
                 )
 
-    def _adapt(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
+    def _adapt(self, index: int, value: Any, everything: bool, spread: bool) -> tuple[Any, Any]:
         """The value to pass for one argument, and the copy made of it, if any.
 
-        With `everything`, arguments are copied regardless of their layout, but memory for results
-        is not: if it overlaps arguments, those are copied.
+        With `spread`, it need not be contiguous. With `everything`, arguments are copied regardless
+        of their layout, but memory for results is not: if it overlaps arguments, those are copied.
         """
         if self._is_result(index):
             everything = False
         elif is_number(value):
             return self._number(index, value), None
         if is_numpy(value):
-            return self._adapt_numpy(index, value, everything)
+            return self._adapt_numpy(index, value, everything, spread)
         if is_torch(value):
-            return self._adapt_torch(index, value, everything)
+            return self._adapt_torch(index, value, everything, spread)
         if index in self.objects and not hasattr(value, "__dlpack__"):
             return value, None
         if isinstance(value, tvm_ffi().Tensor) or hasattr(value, "__dlpack__"):
-            return self._adapt_dlpack(index, value, everything)
+            return self._adapt_dlpack(index, value, everything, spread)
         raise ArgumentError(
             f"{self._label(index)} is {describe(value)}, not an array"
             f"{'' if self._is_result(index) else ' or a number'}",
@@ -341,7 +357,9 @@ class NativeFunction(Uncopied):
             help="pass a writable array",
         )
 
-    def _adapt_numpy(self, index: int, value: np.ndarray, everything: bool) -> tuple[Any, Any]:
+    def _adapt_numpy(
+        self, index: int, value: np.ndarray, everything: bool, spread: bool
+    ) -> tuple[Any, Any]:
         refuse_numpy(value, self._label(index))
         value = in_bytes(value)
         dtype = value.dtype
@@ -356,7 +374,8 @@ class NativeFunction(Uncopied):
         flags = value.flags
         if not flags.writeable and self.written is not None and index in self.written:
             raise self._read_only(index)
-        if not (flags.c_contiguous and flags.aligned and dtype.isnative) or everything:
+        dense = flags.c_contiguous or (spread and in_whole_steps(value))
+        if not (dense and flags.aligned and dtype.isnative) or everything:
             # Not np.ascontiguousarray: it does not copy an array that is only misaligned.
             copy = value = np.array(value, dtype.newbyteorder("="), order="C", copy=True)
         elif not flags.writeable:
@@ -368,18 +387,23 @@ class NativeFunction(Uncopied):
             return value, copy
         return with_dtype(value, special), copy
 
-    def _adapt_torch(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
+    def _adapt_torch(
+        self, index: int, value: Any, everything: bool, spread: bool
+    ) -> tuple[Any, Any]:
         torch: Any = sys.modules["torch"]
         refuse_torch(value, self._label(index))
         value = value.detach()
         plain = value.resolve_conj().resolve_neg()
-        fits = plain is value and plain.is_contiguous() and not misaligned(plain)
+        dense = spread or plain.is_contiguous()
+        fits = plain is value and dense and not misaligned(plain)
         if everything or not fits:
             copy = plain.clone(memory_format=torch.contiguous_format)
             return copy, copy
         return plain, None
 
-    def _adapt_dlpack(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
+    def _adapt_dlpack(
+        self, index: int, value: Any, everything: bool, spread: bool
+    ) -> tuple[Any, Any]:
         if self._is_result(index) and marked_read_only(value):
             raise self._read_only(index)
         try:
@@ -391,7 +415,8 @@ class NativeFunction(Uncopied):
                 code="BW702",
             ) from error
         on_host = tensor.device.dlpack_device_type() == DEVICE_CPU
-        if on_host and (everything or not tensor.is_contiguous() or misaligned(tensor)):
+        dense = spread or tensor.is_contiguous()
+        if on_host and (everything or not dense or misaligned(tensor)):
             copy = np.array(to_numpy(tensor), order="C", copy=True)
             special = DLPACK_KINDS.get(copy.dtype.name)
             return (copy if special is None else with_dtype(copy, special)), copy

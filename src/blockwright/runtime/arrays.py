@@ -104,6 +104,11 @@ def misaligned(tensor: Any) -> bool:
     return bool(tensor.data_ptr() % size)
 
 
+def in_whole_steps(array: np.ndarray) -> bool:
+    """Whether all strides of an array are whole numbers of elements, and none is negative."""
+    return all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
+
+
 def elements(value: Any) -> np.ndarray:
     """A view of the array's memory with the same shape and strides and untyped elements."""
     if is_numpy(value):

@@ -29,6 +29,7 @@ FFI_ERRORS = (
 )
 """Exception classes of the FFI, by error kind; unknown kinds become RuntimeError."""
 
+_ARGUMENT = re.compile(r"BW\d+: argument (\d+) ")
 _DLPACK_TYPE = re.compile(r"\b(\w+) \((\d+) bits, (\d+) lanes\)")
 _FAMILIES: dict[str, type[BlockwrightError]] = {
     "BW6": BuildError,
@@ -44,6 +45,12 @@ def error_code(error: BaseException) -> str | None:
         return error.code
     result = coded_message(str(error))
     return result[0] if result else None
+
+
+def argument_of(error: BaseException) -> int | None:
+    """The position of the argument that an error of compiled code is about; None if of another."""
+    found = _ARGUMENT.match(str(error))
+    return int(found[1]) - 1 if found else None
 
 
 def _type_name(found: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,7 +73,8 @@ class Symbols:
 
     def bind_strides(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
         """Bind and compare strides in elements; a tensor without strides is compact. The stride of
-        an axis with fewer than two elements may be anything: NumPy reports 0 for empty arrays."""
+        an axis with fewer than two elements may be anything: NumPy reports 0 for empty arrays.
+        Other strides are not negative, which the code relies on."""
         e = self.e
         empty = self._is_empty(extents)
         table = DLTENSOR.at(e, tensor).load("strides")
@@ -85,13 +87,23 @@ class Symbols:
             )
             compact = e.binary("mul", compact, extents[axis])
             stride = buffer.strides[axis]
-            if isinstance(stride, Var) and stride not in self.known:
-                self.known[stride] = types.cast(e, result, _INT64, stride.dtype)
-                continue
             unused = e.binary("or", empty, e.compare("eq", extents[axis], int_const(1)))
+            if isinstance(stride, Var) and stride not in self.known:
+                negative = e.compare("slt", result, int_const(0))
+                ignored = e.binary("and", unused, negative)
+                self._bind_stride(axis, stride, e.select(ignored, int_const(0), result))
+                continue
             fine = e.binary("or", unused, e.compare("eq", result, self.index(stride)))
             text = f"expected stride {plain(extent_text(stride))} in dimension {axis}, got %lld"
-            self.check.require(fine, "BW706", text, "pass a contiguous copy", result)
+            self.check.require(fine, "BW706", text, "pass an array with that stride", result)
+
+    def _bind_stride(self, axis: int, stride: Var, found: Value) -> None:
+        fine = self.e.compare("sge", found, int_const(0))
+        text = f"expected a stride of at least 0 in dimension {axis}, got %lld"
+        self.check.require(fine, "BW706", text, "pass a contiguous copy", found)
+        if stride.dtype.bits < 64:
+            self.check.fits(found, stride.dtype)
+        self.known[stride] = types.cast(self.e, found, _INT64, stride.dtype)
 
     def _is_empty(self, extents: Sequence[Value]) -> Value:
         empty = self.e.compare("eq", extents[0], int_const(0))
@@ -217,7 +229,14 @@ class Symbols:
         return self._expressions.index(expr)
 
     def byte_size(self, buffer: Buffer) -> Value:
-        total: Expr = build.const(buffer.dtype.nbytes * buffer.dtype.lanes, "int64")
-        for extent in buffer.shape:
-            total = build.mul(total, cast_to(extent, "int64"))
-        return self.index(total)
+        """Bytes from the first element to the end of the last; 0 if there is none."""
+        unit = build.const(buffer.dtype.nbytes * buffer.dtype.lanes, "int64")
+        extents = [cast_to(extent, "int64") for extent in buffer.shape]
+        dense = self.index(functools.reduce(build.mul, extents, unit))
+        if not buffer.strides:
+            return dense
+        reach: Expr = build.const(1, "int64")
+        for extent, stride in zip(extents, buffer.strides, strict=True):
+            reach = build.add(reach, build.mul(build.sub(extent, 1), cast_to(stride, "int64")))
+        spread = self.index(build.mul(reach, unit))
+        return self.e.select(self.e.compare("eq", dense, int_const(0)), dense, spread)
