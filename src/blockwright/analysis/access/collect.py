@@ -12,6 +12,7 @@ from blockwright.analysis.access.stable_values import (
     is_pure,
     is_steady,
     reduced_over,
+    with_loads_named,
     without_lets,
     written_buffers,
 )
@@ -44,6 +45,7 @@ class BoxCollector(AccessWalker):
         conditions: conditions of the enclosing `if` statements.
         initialized: unconditional stores that initialize single elements, of no views.
         initial_reads: reads before all elements are initialized.
+        block: the block whose accesses are collected.
     """
 
     def __init__(self, analyzer: Analyzer, block: ir.Block, addresses: bool = True) -> None:
@@ -62,6 +64,7 @@ class BoxCollector(AccessWalker):
         self.initial_reads: TouchedBoxes = {}
         for match in block.match_buffers:
             self.views[match.buffer] = match.source
+        self.block = block
 
     # ------------------------------------------------------------------ scopes
     def visit_For(self, node: ir.For) -> None:
@@ -216,7 +219,12 @@ class BoxCollector(AccessWalker):
         if not begins_at(values, firsts, self.analyzer):
             return False
         conditions = [self.without_names(c) for c in (node.predicate, *self.conditions)]
-        return holds_at(conditions, firsts, self._knowing(ir.all_of(conditions)))
+        conditions = with_loads_named(conditions, self.hidden, self.block)
+        known = self._knowing(ir.all_of(conditions)).copy()
+        for var, domain in self.domains.items():
+            if isinstance(domain, IntervalSet) and domain.min is not None:
+                known.learn(ir.GE(*ir.match_types(var, domain.min)))
+        return holds_at(conditions, firsts, known)
 
     def _bound(
         self, rng: ir.Range, binding: dict[ir.Var, ir.Expr], node: ir.BlockRealize

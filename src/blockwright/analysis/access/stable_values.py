@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar
 
 from blockwright import ir
 
@@ -49,3 +50,56 @@ def written_buffers(block: ir.Stmt) -> set[ir.Buffer]:
         elif ir.op_has_effect(call.op):
             result |= {load.buffer for load in ir.collect(call, ir.BufferLoad)}
     return result
+
+
+def _changing_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
+    """All buffers whose contents a statement may change, also by a view that it declares."""
+    result = written_buffers(stmt)
+    for view in ir.collect(stmt, ir.MatchBufferRegion):
+        result |= {view.buffer, view.source.buffer}
+    for declared in ir.collect(stmt, ir.DeclBuffer):
+        result |= {declared.buffer, *ir.collect(declared.source, ir.Buffer)}
+    return result
+
+
+def with_loads_named(
+    nodes: Sequence[ir.Expr], moving: Collection[ir.Var], around: ir.Stmt
+) -> list[ir.Expr]:
+    """Expressions in which variables stand for the parts that load memory, but stay the same.
+
+    These neither use the variables `moving` nor load from memory that the statement `around` may
+    change; equal parts are the same variable. A part is as large as possible, unless an earlier one
+    is inside it.
+    """
+    if all(map(is_steady, nodes)):
+        return list(nodes)
+    names = _Names(moving, _changing_buffers(around))
+    return [names(node) for node in nodes]
+
+
+class _Names(ir.Mutator):
+    def __init__(self, moving: Collection[ir.Var], changing: set[ir.Buffer]) -> None:
+        super().__init__()
+        self.moving, self.changing = set(moving), changing
+        self.known: list[tuple[ir.Expr, ir.Var]] = []
+
+    def __call__(self, node: Any) -> Any:
+        if not self._stays(node):
+            return super().__call__(node)
+        for known, name in self.known:
+            if ir.structural_equal(known, node):
+                return name
+        if any(self._is_known(part) for part in ir.walk(node)):
+            return super().__call__(node)
+        name = ir.Var(f"loaded{len(self.known)}", node.dtype)
+        self.known.append((node, name))
+        return name
+
+    def _is_known(self, part: ir.Node) -> bool:
+        return any(ir.structural_equal(known, part) for known, _ in self.known)
+
+    def _stays(self, node: ir.Node) -> bool:
+        if not isinstance(node, ir.Expr) or ir.uses_var(node, self.moving) or not is_pure(node):
+            return False
+        loaded = {load.buffer for load in ir.collect(node, ir.BufferLoad)}
+        return bool(loaded) and loaded.isdisjoint(self.changing)

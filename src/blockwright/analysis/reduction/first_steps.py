@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from blockwright import ir
+from blockwright.analysis.access.stable_values import is_steady, with_loads_named
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 
@@ -38,12 +39,24 @@ def takes_first_step(
         return True
     reduced = [(it, value) for it, value in pairs if it.iter_type is ir.IterType.REDUCE]
     driving = [f for f in loops if any(ir.uses_var(value, f.loop_var) for _, value in reduced)]
-    known = facts(driving[0] if driving else realize).copy()
-    for it, _ in pairs:
-        _learn_positive(known, it.dom.extent)
+    outermost = driving[0] if driving else realize
+    known = facts(outermost).copy()
+    inner = loops[loops.index(driving[0]) :] if driving else ()
+    here = {it.var: value for it, value in pairs}
+    sizes = [it.dom.extent for it, _ in pairs]
+    sizes += [ir.substitute(size, here) for size in sizes if not is_steady(size)]
+    # A loaded size is the same everywhere, if nothing in the loops changes the memory.
+    predicate, *named = with_loads_named(
+        [realize.predicate, *sizes, *(e for f in inner for e in (f.min, f.extent))],
+        {f.loop_var for f in inner},
+        outermost,
+    )
+    for extent in named[: len(sizes)]:
+        _learn_positive(known, extent)
+    bounds = named[len(sizes) :]
     first: dict[ir.Var, ir.Expr] = {}
-    for loop in loops[loops.index(driving[0]) :] if driving else ():
-        low, extent = ir.substitute(loop.min, first), ir.substitute(loop.extent, first)
+    for loop, start, size in zip(inner, bounds[::2], bounds[1::2], strict=True):
+        low, extent = ir.substitute(start, first), ir.substitute(size, first)
         if loop not in driving:
             known.bind(loop.loop_var, ir.Range(low, extent))
         elif known.prove(_positive(extent)):
@@ -51,7 +64,7 @@ def takes_first_step(
         else:
             return False
     steps = [(value, it.dom.min) for it, value in reduced]
-    return begins_at(steps, first, known) and holds_at([realize.predicate], first, known)
+    return begins_at(steps, first, known) and holds_at([predicate], first, known)
 
 
 def begins_at(
