@@ -1,5 +1,6 @@
 """Reductions whose number of terms is loaded, as in sparse products: their loops can be split and
-factored, because the first step runs wherever any step does, while the number stays the same."""
+factored, because the first step runs wherever any step does, while the number stays the same. Their
+results can be cached, because rows without terms are initialized."""
 
 from __future__ import annotations
 
@@ -54,6 +55,15 @@ def factored(s: Any) -> None:
     s.rfactor(s.split(s.get_loops("sum")[-1], [None, 4])[1], 0)
 
 
+def cached(s: Any) -> None:
+    s.cache_write("sum", 0, "local")
+
+
+def cached_and_split(s: Any) -> None:
+    cached(s)
+    split(s)
+
+
 def matrices() -> list[list[np.ndarray]]:
     """Arguments for matrices with empty rows, with full ones, and without rows."""
     random = np.random.default_rng(0)
@@ -69,7 +79,9 @@ def matrices() -> list[list[np.ndarray]]:
     return result
 
 
-@pytest.mark.parametrize("step", [split, unrolled, three_levels, factored])
+@pytest.mark.parametrize(
+    "step", [split, unrolled, three_levels, factored, cached, cached_and_split]
+)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_loop_of_the_terms(step: Callable[[Any], None], compiled: bool) -> None:
     s = bw.Schedule(bw.from_source(PROGRAM))
@@ -113,3 +125,15 @@ def test_reads_of_a_block_around_such_a_reduction(change: str) -> None:
     func = bw.from_source(program)
     (row,) = (b for b in ir.blocks(func.body) if b.name == "row")
     assert any(r.buffer.name == "Y" for r in row.reads) == bool(change)
+
+
+def test_sums_that_nothing_initializes_are_not_cached() -> None:
+    """A row without terms would get contents of the cache that were never written."""
+    init = """                    with T.init():
+                        Y[vi] = T.float32(0)
+"""
+    program = PROGRAM.replace(init, "").replace(
+        "T.reads(IP[vi:vi + 2]", "T.reads(Y[vi], IP[vi:vi + 2]"
+    )
+    with pytest.raises(ScheduleError, match="BW323"):
+        cached(bw.Schedule(bw.from_source(program)))

@@ -251,4 +251,6 @@ class BlockScope(BlockKinds):
                 return False
             corners.append(low)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        if block.init is not None and not corners and ir.is_const_int(realize.predicate, 1):
+            return True  # each instance fills the box, also if only the init statement runs
         return fill_box(corners, domains, predicate, analyzer, self.sizes)
