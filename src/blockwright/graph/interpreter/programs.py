@@ -9,6 +9,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.graph.interpreter.foreign import Foreign, foreign_in, to_foreign
+from blockwright.graph.interpreter.memory import Memory
 from blockwright.graph.interpreter.symbols import Symbols
 from blockwright.graph.interpreter.values import Array, Shape, is_array
 from blockwright.graph.updates import overwritten_arguments
@@ -39,20 +40,24 @@ def run_program(
     scalars: Shape,
     call: ir.GraphCall,
     symbols: Symbols,
+    memory: Memory,
     packed: Mapping[str, Callable[..., Any]],
     limit: Limit | None,
 ) -> Any:
     """Run the tensor program of a call_tir or call_tir_inplace and return its results.
 
-    The stated results are new arrays, except those that overwrite an argument. If the value of
-    that argument is passed a second time, then as a copy.
+    The stated results are new arrays, except those that overwrite an argument: the caller's array
+    if the argument stands for one, else a copy. Of a value that is passed a second time, the second
+    is a copy.
     """
     assert isinstance(program, ir.PrimFunc)
     assert isinstance(call.args[0], ir.GlobalVar)
     over = overwritten_arguments(call)
     indices = [over.get(k, -1) for k in range(len(call.out_info))]
     fresh = [allocated(i, symbols) for i, at in zip(call.out_info, indices, strict=True) if at < 0]
-    mapped, operands = dict(program.buffer_map), _apart(args, indices)
+    mapped, operands = dict(program.buffer_map), list(args)
+    for at in sorted(over.values()):
+        operands[at] = memory.taken(args[at])
     arrays, numbers = iter([*operands, *fresh]), iter(scalars)
     order = [next(arrays) if p in mapped else next(numbers) for p in program.params]
     interpret(
@@ -64,19 +69,8 @@ def run_program(
         limit=limit,
     )
     rest = iter(fresh)
-    results = tuple(next(rest) if at < 0 else operands[at] for at in indices)
+    results = tuple(next(rest) if at < 0 else memory.value_of(operands[at]) for at in indices)
     return results[0] if len(results) == 1 else results
-
-
-def _apart(args: tuple[Any, ...], overwritten: list[int]) -> list[Any]:
-    """The arguments, with a copy of a value that is overwritten and passed a second time."""
-    places = sorted(at for at in overwritten if at >= 0)
-    result = list(args)
-    for number, at in enumerate(places):
-        for k, value in enumerate(result):
-            if k not in places[: number + 1] and value is result[at]:
-                result[k] = value.copy()
-    return result
 
 
 def run_library(

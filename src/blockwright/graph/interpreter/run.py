@@ -14,6 +14,7 @@ from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import deduce_call
 from blockwright.graph.interpreter.foreign import Foreign, called_foreign, find_foreign
 from blockwright.graph.interpreter.loops import run_scan, run_while_loop
+from blockwright.graph.interpreter.memory import Memory, detached
 from blockwright.graph.interpreter.operators import evaluated_attributes, operator_result
 from blockwright.graph.interpreter.programs import run_library, run_program
 from blockwright.graph.interpreter.symbols import Symbols, new_symbols
@@ -31,7 +32,6 @@ from blockwright.graph.interpreter.values import (
 )
 from blockwright.graph.loops import loop_parts
 from blockwright.graph.relate import info_text
-from blockwright.graph.updates import overwritten_arguments
 from blockwright.graph.well_formed import check_structure
 from blockwright.interp import Limit
 from blockwright.support import GraphError, InterpretError, ValidationError, coded_message
@@ -76,16 +76,6 @@ class Frame:
         self.infos = deduced.infos
 
 
-def _separate(values: list[Any]) -> list[Any]:
-    """Values that are distinct objects, also if the caller passes one array twice."""
-    seen: set[int] = set()
-    for place, value in enumerate(values):
-        if is_array(value) and id(value) in seen:
-            values[place] = value.view()
-        seen.add(id(values[place]))
-    return values
-
-
 class Interpreter:
     """Runs the functions of one module."""
 
@@ -105,6 +95,7 @@ class Interpreter:
     def __init__(self, module: ir.IRModule, options: Options) -> None:
         self.module, self.options = module, options
         self.constants: dict[ir.Constant, Array] = {}
+        self.memory = Memory(module)
         self._depth = 0
         self._deduced: dict[ir.GraphFunction, Deduced] = {}
         self._tall: dict[ir.GraphFunction, bool] = {}
@@ -121,7 +112,10 @@ class Interpreter:
         params = callee.function.params
         if len(arguments) == len(params):
             pairs = zip(params, arguments, strict=True)
-            arguments = _separate([admitted(p.info, a) for p, a in pairs])
+            arguments = [admitted(p.info, a) for p, a in pairs]
+            if self._depth == 0:
+                arguments = self.memory.begun(params, arguments)
+                return self.memory.returned(self.call(callee, arguments))
         return self.call(callee, arguments)
 
     def call(self, callee: Function, arguments: Sequence[Any]) -> Any:
@@ -334,7 +328,11 @@ class Interpreter:
                 code="BW702",
                 span=expr.span,
             )
-        return self.sequence(expr.then_branch if condition else expr.else_branch, frame)
+        result = self.sequence(expr.then_branch if condition else expr.else_branch, frame)
+        constant = any(condition is c for c in self.constants.values())
+        if isinstance(expr.condition, ir.PrimValue):
+            constant = ir.const_int(expr.condition.value) is not None
+        return result if constant else detached(result)
 
     # --------------------------------------------------------------------------------------- calls
     def _call(self, call: ir.GraphCall, frame: Frame) -> Any:
@@ -367,6 +365,10 @@ class Interpreter:
 
     def _apply(self, callee: Any, args: Sequence[Any], call: ir.GraphCall, frame: Frame) -> Any:
         """Call any function value."""
+        result = self._result_of(callee, args, call, frame)
+        return self.memory.handed_on(callee, result, self.enter)
+
+    def _result_of(self, callee: Any, args: Sequence[Any], call: ir.GraphCall, frame: Frame) -> Any:
         if isinstance(callee, Function):
             inside = callee.run == self.enter
             return self.call(callee, args) if inside else callee(*args)
@@ -421,7 +423,7 @@ class Interpreter:
             end = len(whole.fields) - (carried if parts.memory else 0)
             return [self._empty(info, frame) for info in whole.fields[carried:end]]
 
-        return run_scan(parts, values, self._applied(call, frame), empty)
+        return detached(run_scan(parts, values, self._applied(call, frame), empty))
 
     def _empty(self, info: ir.Info, frame: Frame) -> Array:
         """A tensor without elements."""
@@ -432,7 +434,7 @@ class Interpreter:
 
     def _while_loop(self, call: ir.GraphCall, frame: Frame) -> Any:
         values = [self.value(a, frame) for a in call.args]
-        return run_while_loop(loop_parts(call), values, self._applied(call, frame))
+        return detached(run_while_loop(loop_parts(call), values, self._applied(call, frame)))
 
     def _applied(self, call: ir.GraphCall, frame: Frame) -> Callable[[Any, list[Any]], Any]:
         return lambda function, args: self._apply(function, args, call, frame)
@@ -461,24 +463,17 @@ class Interpreter:
         return np.int64(self.value(call.args[0], frame).reshape(())[()])
 
     def _program(self, call: ir.GraphCall, frame: Frame) -> Any:
-        args: Any = self.value(call.args[1], frame)
-        if overwritten := set(overwritten_arguments(call).values()):  # a constant never is
-            pairs = enumerate(args)
-            args = tuple(self._variable(a) if k in overwritten else a for k, a in pairs)
         return run_program(
             self.module,
             self.value(call.args[0], frame),
-            args,
+            self.value(call.args[1], frame),
             self.value(call.args[2], frame) if len(call.args) > 2 else Shape(),
             call,
             frame.symbols,
+            self.memory,
             self.options.packed,
             self.options.limit,
         )
-
-    def _variable(self, value: Any) -> Any:
-        """The value; a copy of it if it is a constant of the module."""
-        return value.copy() if any(value is c for c in self.constants.values()) else value
 
     def _library(self, call: ir.GraphCall, frame: Frame) -> Any:
         function = call.args[0]

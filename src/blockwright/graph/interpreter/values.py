@@ -63,6 +63,7 @@ class Function(msgspec.Struct, frozen=True, eq=False):
         values, symbols: what it sees of the enclosing functions; empty for functions of the module.
         owner: the function of the module in which it is written.
         run: calls it; used by `__call__`, so that results that are functions can be called.
+        detached: its results stand for no memory of the caller (see `memory`).
     """
 
     function: ir.GraphFunction
@@ -71,6 +72,7 @@ class Function(msgspec.Struct, frozen=True, eq=False):
     run: Callable[[Function, Sequence[Any]], Any]
     values: Mapping[ir.GraphVar, Any] = {}
     symbols: Mapping[ir.Var, Any] = {}
+    detached: bool = False
 
     def __call__(self, *arguments: Any) -> Any:
         return self.run(self, arguments)
@@ -85,6 +87,7 @@ class Bound(msgspec.Struct, frozen=True, eq=False):
     function: Any
     captured: tuple[Any, ...]
     run: Callable[[Sequence[Any]], Any]
+    detached: bool = False
 
     def __call__(self, *arguments: Any) -> Any:
         return self.run((*arguments, *self.captured))

@@ -46,9 +46,10 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from blockwright import ir
+from blockwright.graph.call_graph import callees, reachable, recursive_functions
+from blockwright.graph.effects import nested_bodies
 from blockwright.graph.loops import is_loop
 from blockwright.passes.context import PassContext, graph_pass
-from blockwright.passes.functions.call_graph import callees, reachable, recursive_functions
 from blockwright.passes.rewrite import graph_functions, unique_name
 from blockwright.support import GraphError
 
@@ -60,7 +61,7 @@ def inline_functions(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     Raises: GraphError BW423 for calls of function values that do not end.
     """
     if not any(_has_functions(f, module) for _, f in graph_functions(module)):
-        return module
+        return _without_unused(module)
     recursive = recursive_functions(module)
     functions = dict(module.functions)
     for name, function in graph_functions(module):
@@ -149,13 +150,10 @@ class _Scope(ir.Mutator):
         """An annotation with the symbols of this place."""
         return None if info is None else self(info)
 
-    def rename(self, symbols: Iterable[ir.Var], taken: Iterable[ir.Var] = ()) -> None:
+    def rename(self, symbols: Iterable[ir.Var]) -> None:
         """Give symbols that are bound here a fresh identity, and a name that is not taken."""
-        names = {symbol.name for symbol in taken}
-        for symbol in symbols:
-            name = unique_name(symbol.name, names)
-            self.symbols[symbol] = fresh = ir.Var(name, symbol.type)
-            self.inliner.bound.add(fresh)
+        for symbol in dict.fromkeys(symbols):
+            self.symbols[symbol] = self.inliner.symbol(symbol.name, symbol.type, symbol)
 
 
 def _is_function(value: _Value) -> bool:
@@ -171,13 +169,27 @@ class _Inliner:
         self.names: dict[str, int] = {}
         self.active: list[ir.GraphFunction] = []
         self.bound: set[ir.Var] = set()  # symbols of the function that is built
+        self.symbol_names: set[str] = set()
+        self.kept: set[ir.Var] = set()  # symbols of its own casts, which keep their names
 
     def function(self, function: ir.GraphFunction) -> ir.GraphFunction:
         self.names = {param.name: 0 for param in function.params}
         self.bound.update(s for p in function.params for s in ir.parameter_symbols(p.info))
+        self.kept = _cast_symbols(function.body) - self.bound
+        self.symbol_names = {symbol.name for symbol in (*self.bound, *self.kept)}
         scope = _Scope(self)
         body = self._sequence(function.body, scope)
         return function.replace(body=body, ret_info=scope.annotation(function.ret_info))
+
+    def symbol(self, name: str, type: ir.DType, original: ir.Var | None = None) -> ir.Var:
+        """A new symbol; its name is unique, because bounds and sizes are stated by name."""
+        if original in self.kept:
+            self.kept.discard(original)
+        else:
+            name = unique_name(name, self.symbol_names)
+        fresh = ir.Var(name, type)
+        self.bound.add(fresh)
+        return fresh
 
     def named(self, node: ir.GlobalVar) -> _Value:
         """A function of the module as a value."""
@@ -208,7 +220,7 @@ class _Inliner:
         scope = _Scope(self, closure.scope)
         symbols = (s for p in function.params for s in ir.parameter_symbols(p.info))
         own = [s for s in symbols if scope.symbols.get(s, s) not in self.bound]
-        scope.rename(dict.fromkeys(own), self.bound)
+        scope.rename(own)
         params = tuple(self._fresh(p, scope) for p in function.params)
         scope.values.update(zip(function.params, params, strict=True))
         body = self._entered(function, lambda: self._sequence(function.body, scope))
@@ -385,12 +397,27 @@ class _Inliner:
         inside = [s for s in ir.parameter_symbols(info) if s not in alone]
         if not inside or not isinstance(info, ir.TensorInfo) or info.shape is None:
             return value
-        sizes = tuple(ir.var(f"{param.name}{axis}", "int64") for axis in range(info.rank))
+        int64 = ir.dtype_of("int64")
+        sizes = tuple(self.symbol(f"{param.name}{axis}", int64) for axis in range(info.rank))
         for symbol in inside:
             axis = next(k for k, d in enumerate(info.shape) if ir.uses_var(d, {symbol}))
             scope.symbols[symbol] = _solution(info.shape[axis], sizes[axis])
         pattern = ir.TensorInfo(sizes, info.dtype, device=info.device)
         return self._matched(param, value, pattern, scope)
+
+
+def _cast_symbols(body: ir.SeqExpr) -> set[ir.Var]:
+    """Symbols of the casts of a function and of its branches."""
+    found: set[ir.Var] = set()
+    waiting = [body]
+    while waiting:
+        for block in waiting.pop().blocks:
+            for binding in block.bindings:
+                if isinstance(binding, ir.MatchCast):
+                    found.update(ir.symbolic_vars(binding.pattern))
+                elif isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.If):
+                    waiting += nested_bodies(binding.value)
+    return found
 
 
 _NESTED = 50

@@ -79,11 +79,7 @@ def live_ranges(function: ir.GraphFunction, module: ir.IRModule) -> Liveness:
     """The live ranges of the values of a function, by position of its bindings."""
     result = Liveness()
     for binding in function.bindings:
-        if isinstance(binding, ir.MatchCast):
-            if not is_unpacking(binding):
-                result.alias[binding.var] = binding.value
-        elif isinstance(binding, ir.VarBinding):
-            _name_memory(result, binding.var, binding.value, module)
+        name_memory(result, binding, module)
     for position, binding in enumerate(function.bindings):
         for var in defined_values(result, binding):
             if var not in result.alias:
@@ -107,10 +103,18 @@ def _read(known: Liveness, binding: ir.Binding, module: ir.IRModule) -> list[ir.
     return used_vars(value) if runs or not named else []
 
 
+def name_memory(known: Liveness, binding: ir.Binding, module: ir.IRModule) -> None:
+    """Classify a binding: it owns memory, aliases another value, or is a tuple."""
+    if isinstance(binding, ir.MatchCast):
+        if not is_unpacking(binding):
+            known.alias[binding.var] = binding.value
+    elif isinstance(binding, ir.VarBinding):
+        _name_memory(known, binding.var, binding.value, module)
+
+
 def _name_memory(
     known: Liveness, var: ir.GraphVar, value: ir.GraphExpr, module: ir.IRModule
 ) -> None:
-    """Classify a binding: it owns memory, aliases another value, or is a tuple."""
     if is_view(value, module):
         known.alias[var] = tir_args(value)[0]
     elif isinstance(value, (ir.GraphVar, ir.Constant)) and not isinstance(var.info, ir.TupleInfo):

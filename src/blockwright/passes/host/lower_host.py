@@ -60,13 +60,13 @@ from collections.abc import Mapping, Sequence
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
+from blockwright.graph.call_graph import callees, closure_targets, recursive_functions
 from blockwright.graph.calling_convention import calling_convention
 from blockwright.graph.loops import is_loop
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.copies import copy_call
-from blockwright.passes.functions.call_graph import callees, closure_targets, recursive_functions
 from blockwright.passes.host.cast_checks import cast_checks, depth_check, narrowed
 from blockwright.passes.host.constant_table import ConstantTable
 from blockwright.passes.host.in_place import marked

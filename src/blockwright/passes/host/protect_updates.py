@@ -55,12 +55,14 @@ their calls have in common.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blockwright import ir
+from blockwright.graph.call_graph import callees
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.copies import copy_call
-from blockwright.passes.functions.call_graph import callees
-from blockwright.passes.host.liveness import is_view, live_ranges
+from blockwright.passes.host.liveness import Liveness, is_view, name_memory
 from blockwright.passes.host.signature import leaves
 from blockwright.passes.legalize import ProgramTable
 from blockwright.passes.rewrite import (
@@ -173,16 +175,24 @@ def _value(binding: ir.Binding) -> ir.GraphExpr:
 
 
 class _Protector:
+    """Rewrites one function.
+
+    Attributes:
+        known: which memory the values use, with the copies inserted so far.
+        views: values that are views of others; bound: variables of the function so far.
+        renamed: value whose memory was overwritten → the copy that holds it now.
+        bindings: the result so far.
+    """
+
     def __init__(
         self, function: ir.GraphFunction, module: ir.IRModule, public: bool, table: ProgramTable
     ) -> None:
-        self.function, self.public, self.table = function, public, table
-        self.plan = live_ranges(function, module)
-        self.later = self._later_uses()
-        named = [b for b in function.bindings if isinstance(b, (ir.VarBinding, ir.MatchCast))]
-        self.bound = {*function.params, *(b.var for b in named)}
-        self.views = {b.var for b in named if is_view(b.value, module)}
+        self.function, self.module, self.public, self.table = function, module, public, table
+        self.known = Liveness()
+        self.views: set[ir.GraphVar] = set()
+        self.bound = set(function.params)
         self.renamed = Replace({})
+        self.bindings: list[ir.Binding] = []
 
     def _later_uses(self) -> list[set[ir.GraphVar]]:
         """For each binding, the variables that later bindings or the result use."""
@@ -194,36 +204,64 @@ class _Protector:
         return result[::-1]
 
     def run(self) -> ir.GraphFunction:
-        bindings: list[ir.Binding] = []
-        for position, binding in enumerate(self.function.bindings):
-            value = self._apart(_value(self.renamed(binding)), bindings)
-            for index in overwritten_arguments(value).values():
-                target = tir_args(value)[index]
-                if self._is_kept(target):
-                    value = _with_argument(value, index, self._copied(target, bindings))
-                    continue
-                for old in self._read_later(binding, target, position):
-                    self.renamed.values[old] = self._copied(old, bindings)
-            bindings.append(binding.replace(value=value))
-        return flat_function(self.function, bindings, self.renamed(self.function.body.body))
+        for binding, later in zip(self.function.bindings, self._later_uses(), strict=True):
+            value = self.renamed(_value(binding))
+            if overwritten_arguments(value):
+                value = self._protected(value, _value(binding), later)
+            self._emit(binding.replace(value=value))
+        return flat_function(self.function, self.bindings, self.renamed(self.function.body.body))
 
-    def _apart(self, value: ir.GraphExpr, bindings: list[ir.Binding]) -> ir.GraphExpr:
-        """Copy other arguments of a call that use the memory of one that it overwrites."""
-        overwritten = sorted(overwritten_arguments(value).values())
-        for number, index in enumerate(overwritten):
-            root = self.plan.root(tir_args(value)[index])
-            for place, arg in enumerate(tir_args(value)):
-                first = place in overwritten[: number + 1]
-                if not first and isinstance(root, ir.GraphVar) and self.plan.root(arg) is root:
-                    value = _with_argument(value, place, self._copied(arg, bindings))
-        return value
+    def _emit(self, binding: ir.Binding) -> None:
+        assert isinstance(binding, (ir.VarBinding, ir.MatchCast))
+        name_memory(self.known, binding, self.module)
+        if is_view(binding.value, self.module):
+            self.views.add(binding.var)
+        self.bound.add(binding.var)
+        self.bindings.append(binding)
+
+    def _protected(
+        self, value: ir.GraphExpr, written: ir.GraphExpr, later: set[ir.GraphVar]
+    ) -> ir.GraphExpr:
+        """A call that overwrites no memory whose content is needed, after copies of the latter.
+
+        Arguments: `written` is the call as it stands in the function, and `later` what is read
+        after it, also as it stands there.
+        """
+        args = list(tir_args(value))
+        targets = sorted(overwritten_arguments(value).values())
+        memory: set[ir.GraphExpr] = set()
+        for place in targets:
+            root = self.known.root(args[place])
+            if self._is_kept(args[place]) or root in memory:
+                args[place] = self._copied(args[place])
+            else:
+                memory.add(root)
+        others = [k for k in range(len(args)) if k not in targets]
+        read = {v for k in others for v in used_vars(tir_args(written)[k])}
+        for var in self._in_order({*later, *read}):
+            now = self.renamed(var)
+            if self._uses(now, memory):
+                self.renamed.values[var] = self._saved(now, memory)
+        for place in others:
+            args[place] = self.renamed(tir_args(written)[place])
+        return _with_arguments(value, args)
+
+    def _in_order(self, variables: set[ir.GraphVar]) -> list[ir.GraphVar]:
+        """Those of the variables that are bound already, in the order of their bindings."""
+        named = (b.var for b in self.function.bindings if isinstance(b, _NAMING))
+        order = dict.fromkeys((*self.function.params, *named))
+        return [v for v in order if v in variables and v in self.bound]
+
+    def _uses(self, value: ir.GraphExpr, memory: set[ir.GraphExpr]) -> bool:
+        parts = leaves(value, self.known.fields)
+        return any(self.known.root(part) in memory for part in parts)
 
     def _is_kept(self, target: ir.GraphExpr) -> bool:
         """Whether the memory of a value must not be overwritten: a constant, a view of a parameter.
 
         Raises: GraphError BW425 for a parameter of a function that is called inside the module.
         """
-        root = self.plan.root(target)
+        root = self.known.root(target)
         if root in self.function.params and self._is_viewed(target):
             return True
         if root in self.function.params and not self.public:
@@ -239,58 +277,50 @@ class _Protector:
 
     def _is_viewed(self, value: ir.GraphExpr) -> bool:
         """Whether a value is a view of the value whose memory it uses."""
-        while isinstance(value, ir.GraphVar) and value in self.plan.alias:
+        while isinstance(value, ir.GraphVar) and value in self.known.alias:
             if value in self.views:
                 return True
-            value = self.plan.alias[value]
+            value = self.known.alias[value]
         return False
 
-    def _read_later(
-        self, binding: ir.Binding, target: ir.GraphExpr, position: int
-    ) -> list[ir.GraphVar]:
-        """Earlier values in the memory that a binding overwrites that are read after it."""
-        assert isinstance(binding, ir.VarBinding)
-        root, behind = self.plan.root(target), self.function.bindings[position:]
-        new = {getattr(b, "var", None) for b in behind}
-        return [
-            var
-            for var in self.later[position]
-            if var not in new and any(r is root for r in self._roots(var))
-        ]
-
-    def _roots(self, var: ir.GraphVar) -> list[ir.GraphExpr]:
-        return [self.plan.root(leaf) for leaf in leaves(var, self.plan.fields)]
-
-    def _copied(self, value: ir.GraphExpr, bindings: list[ir.Binding]) -> ir.GraphVar:
-        name = value.name if isinstance(value, ir.GraphVar) else "constant"
-        if isinstance(value, ir.GraphVar) and value in self.plan.fields:  # a tuple
-            parts = [
-                self._part(value, k, f, bindings) for k, f in enumerate(self.plan.fields[value])
-            ]
-            fields = tuple(self._copied(part, bindings) for part in parts)
-            whole = ir.TupleExpr(fields, info=value.info)
-            var = ir.GraphVar(f"{name}_copy", True, info=value.info)
-            bindings.append(ir.VarBinding(var, whole))
-            return var
-        info = value.tensor_info
-        var = ir.GraphVar(f"{name}_copy", True, info=info)
-        bindings.append(ir.VarBinding(var, copy_call(value, info, self.table.add)))
+    def _saved(self, value: ir.GraphExpr, memory: set[ir.GraphExpr]) -> ir.GraphExpr:
+        """The value, in other memory than this; of a tuple, only such fields are copied."""
+        if not self._uses(value, memory):
+            return value
+        if isinstance(value, ir.TupleExpr):
+            fields = tuple(self._saved(field, memory) for field in value.fields)
+            return value.replace(fields=fields)
+        if not isinstance(value, ir.GraphVar) or value not in self.known.fields:
+            return self._copied(value)
+        parts = [self._part(value, k, f) for k, f in enumerate(self.known.fields[value])]
+        whole = self._saved(ir.TupleExpr(tuple(parts), info=value.info), memory)
+        var = ir.GraphVar(f"{value.name}_copy", True, info=value.info)
+        self._emit(ir.VarBinding(var, whole))
         return var
 
-    def _part(
-        self, whole: ir.GraphVar, index: int, field: ir.GraphExpr, bindings: list[ir.Binding]
-    ) -> ir.GraphExpr:
+    def _copied(self, value: ir.GraphExpr) -> ir.GraphVar:
+        name = value.name if isinstance(value, ir.GraphVar) else "constant"
+        info = value.tensor_info
+        var = ir.GraphVar(f"{name}_copy", True, info=info)
+        self.bindings.append(ir.VarBinding(var, copy_call(value, info, self.table.add)))
+        self.bound.add(var)  # `known` takes it for memory of its own
+        return var
+
+    def _part(self, whole: ir.GraphVar, index: int, field: ir.GraphExpr) -> ir.GraphExpr:
         """A field of a tuple, bound to a name if a call returns the tuple."""
         if not isinstance(field, ir.GraphVar) or field in self.bound:
             return field
         var = ir.GraphVar(field.name, True, info=field.info)
-        bindings.append(ir.VarBinding(var, ir.TupleGetItem(whole, index, info=field.info)))
+        self._emit(ir.VarBinding(var, ir.TupleGetItem(whole, index, info=field.info)))
         return var
 
 
-def _with_argument(value: ir.GraphExpr, index: int, arg: ir.GraphExpr) -> ir.GraphExpr:
+_NAMING = (ir.VarBinding, ir.MatchCast)
+
+
+def _with_arguments(value: ir.GraphExpr, args: Sequence[ir.GraphExpr]) -> ir.GraphExpr:
     assert isinstance(value, ir.GraphCall)
     packed = value.args[1]
     assert isinstance(packed, ir.TupleExpr)
-    fields = tuple(arg if k == index else f for k, f in enumerate(packed.fields))
-    return value.replace(args=(value.args[0], packed.replace(fields=fields), *value.args[2:]))
+    operands = (value.args[0], packed.replace(fields=tuple(args)), *value.args[2:])
+    return value.replace(args=operands)

@@ -83,8 +83,8 @@ import msgspec
 
 from blockwright import ir
 from blockwright.graph import function_analyzer
+from blockwright.graph.call_graph import callees
 from blockwright.passes.context import PassContext, graph_pass
-from blockwright.passes.functions.call_graph import callees
 from blockwright.passes.rewrite import (
     Replace,
     branch_call,

@@ -228,14 +228,20 @@ def _op(name: str, *args: GraphExpr, **attrs: Any) -> GraphCall:
     return GraphCall(OpRef(name), args, attrs)
 
 
+def _own(result: GraphExpr, operand: GraphExpr) -> GraphExpr:
+    """The result of a composition; never the operand itself, which may be overwritten in place."""
+    return _op("squeeze", operand, axis=()) if result is operand else result
+
+
 def _strided_slice(
     x: GraphExpr, axes: Any, begin: Any, end: Any, strides: Any = None, assume_inbound: bool = False
 ) -> GraphExpr:
     axes, begin, end = (_plain("", v) for v in (axes, begin, end))
     steps = [1] * len(axes) if strides is None else _plain("", strides)
+    result = x
     for axis, first, last, step in zip(axes, begin, end, steps, strict=True):
-        x = _op("slice", x, axis=axis, begin=first, end=last, step=step)
-    return x
+        result = _op("slice", result, axis=axis, begin=first, end=last, step=step)
+    return _own(result, x)
 
 
 def _variance(x: GraphExpr, axis: Any = None, keepdims: bool = False) -> GraphExpr:
@@ -258,10 +264,11 @@ def _stack(tensors: Any, axis: int = 0) -> GraphExpr:
 
 def _tile(x: GraphExpr, repeats: Any) -> GraphExpr:
     counts = [repeats] if isinstance(repeats, int) else _plain("", repeats)
+    result = x
     for axis, count in enumerate(counts, -len(counts)):
         if count != 1:
-            x = _op("concat", ir.TupleExpr((x,) * count), axis=axis)
-    return x
+            result = _op("concat", ir.TupleExpr((result,) * count), axis=axis)
+    return _own(result, x)
 
 
 def _attention(
