@@ -50,7 +50,7 @@ class Module(Graph, frozen=True):
                     needed[name] = None
                     waiting.append(known[name])
         parts = [CALLEES, *([APPLY] if "cls.apply" in "".join(known.values()) + text else [])]
-        parts += [updates.MIXED] if "cls.mixed" in text else []
+        parts += [p for name, (p, _) in updates.PROGRAMS.items() if f"cls.{name}" in text]
         for name in needed:
             parts.append("".join(f"    {line}\n" for line in known[name].split("\n")))
         return "\n".join(parts)

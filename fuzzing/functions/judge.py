@@ -10,6 +10,7 @@ import numpy as np
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.graph.calling_convention import tensor_results
 from blockwright.passes import PassContext, default_pipeline
 from blockwright.target import Target
 from fuzzing.eager.outcome import Outcome, problem_of
@@ -18,14 +19,16 @@ from fuzzing.graphs.judge import call_judged
 from fuzzing.graphs.program import Graph, Inexact, Rejected
 from fuzzing.graphs.stages import Stages, check_stage, recorder
 
+_Call = tuple[Any, tuple[Any, ...] | None, Any]
+
 
 def judge(graph: Module) -> Outcome:
     """Judge a module for all its calls; "refused" if the compiler rejects it."""
     module: ir.IRModule = bw.from_source(graph.text())
-    calls = [(arguments, _expected(graph, sizes, arguments)) for sizes, arguments in graph.calls]
-    calls = [(arguments, wanted) for arguments, wanted in calls if wanted is not Inexact]
-    for arguments, wanted in calls:
-        verdict = check_stage("parsing", module, arguments, wanted)
+    calls = [_called(graph, sizes, arguments) for sizes, arguments in graph.calls]
+    calls = [call for call in calls if call is not None]
+    for arguments, wanted, left in calls:
+        verdict = check_stage("parsing", module, arguments, wanted, left=left)
         if verdict.what != "passed":
             return verdict
     verdict = _other_readings(module, calls)
@@ -45,23 +48,24 @@ def judge(graph: Module) -> Outcome:
         return changed
     if verdict.what != "passed" or executable is None:
         return verdict
-    for arguments, wanted in calls:
-        verdict = call_judged(executable, arguments, None if wanted is None else list(wanted))
+    for arguments, wanted, left in calls:
+        listed = None if wanted is None else list(wanted)
+        verdict = call_judged(executable, arguments, listed, left)
         if verdict.what != "passed":
             return verdict
     return Outcome("passed")
 
 
-def _other_readings(module: ir.IRModule, calls: list[Any]) -> Outcome:
+def _other_readings(module: ir.IRModule, calls: list[_Call]) -> Outcome:
     """Run what the printer prints, and operators by their tensor programs."""
-    for arguments, wanted in calls[:1]:
+    for arguments, wanted, left in calls[:1]:
         try:
             again: ir.IRModule = bw.from_source(module.script())
         except Exception as error:  # noqa: BLE001  an internal error is a finding
             return msgspec.structs.replace(problem_of(error), what="wrong")
-        verdict = check_stage("printing", again, arguments, wanted)
+        verdict = check_stage("printing", again, arguments, wanted, left=left)
         if verdict.what == "passed":
-            verdict = check_stage("lowering operators", module, arguments, wanted, exact=True)
+            verdict = check_stage("lowering operators", module, arguments, wanted, True, left)
         if verdict.what != "passed":
             return verdict
     return Outcome("passed")
@@ -77,23 +81,34 @@ def _compiled(module: ir.IRModule, stages: Stages, native: bool) -> Any:
     return None
 
 
-def _changes(stages: Stages, calls: list[Any]) -> Outcome:
+def _changes(stages: Stages, calls: list[_Call]) -> Outcome:
     """Judge the module after every pass that changed it."""
     for name, module in stages:
-        for arguments, wanted in calls:
-            if wanted is None and not isinstance(module["main"], ir.GraphFunction):
-                continue  # the sizes of its results are unknown
-            verdict = check_stage(name, module, arguments, wanted)
+        for arguments, wanted, left in calls:
+            main = module["main"]
+            if isinstance(main, ir.PrimFunc) and not _has_all(main, wanted):
+                continue
+            verdict = check_stage(name, module, arguments, wanted, left=left)
             if verdict.what != "passed":
                 return verdict
     return Outcome("passed")
 
 
-def _expected(graph: Graph, sizes: dict[str, int], arguments: Any) -> Any:
+def _has_all(main: ir.PrimFunc, wanted: tuple[Any, ...] | None) -> bool:
+    """Whether a host program writes all results: none is an argument, and their sizes are known."""
+    return wanted is not None and len(tensor_results(main)) == len(wanted)
+
+
+def _called(graph: Graph, sizes: dict[str, int], arguments: Any) -> _Call | None:
+    """A call with its results, None if it must be rejected, and the arguments after it.
+
+    None if its results are not exact.
+    """
     try:
         with np.errstate(all="ignore"):
-            return tuple(map(np.asarray, graph.expected(sizes, arguments)))
+            wanted = tuple(map(np.asarray, graph.expected(sizes, arguments)))
+            return arguments, wanted, graph.left(sizes, arguments)
     except Rejected:
-        return None
+        return arguments, None, arguments
     except Inexact:
-        return Inexact
+        return None

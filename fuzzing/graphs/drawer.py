@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -65,7 +65,9 @@ class Drawer:
         self.count += 1
         return f"v{self.count - 1}"
 
-    def define(self, name: str, text: str, compute: Compute) -> bool:
+    def define(
+        self, name: str, text: str, compute: Compute, left: Mapping[str, Compute] | None = None
+    ) -> bool:
         """Add a binding unless its value is not exact or has too many elements."""
         try:
             with np.errstate(all="ignore"):
@@ -77,7 +79,7 @@ class Drawer:
         self.run.values[name] = result
         uses = {word for word in _NAMES.findall(text) if word != name}
         uses |= {self._symbols[word] for word in uses if word in self._symbols}
-        self.bindings.append(Binding(name, text, frozenset(uses), compute))
+        self.bindings.append(Binding(name, text, frozenset(uses), compute, left or {}))
         return True
 
     def bind(self, dims: Sequence[str], dtype: str, text: str, compute: Compute) -> Value | None:

@@ -31,20 +31,24 @@ def judge(graph: Graph) -> Outcome:
     for sizes, arguments in graph.calls:
         try:
             expected: list[Array] | None = graph.expected(sizes, arguments)
+            left = graph.left(sizes, arguments)
         except Rejected:
-            expected = None
+            expected, left = None, arguments
         except Inexact:
             continue
-        verdict = call_judged(executable, arguments, expected)
+        verdict = call_judged(executable, arguments, expected, left)
         if verdict.what != "passed":
             return verdict
     return Outcome("passed")
 
 
 def call_judged(
-    executable: Any, arguments: Sequence[Array], expected: list[Array] | None
+    executable: Any,
+    arguments: Sequence[Array],
+    expected: list[Array] | None,
+    left: Sequence[Array],
 ) -> Outcome:
-    """Judge one call; `expected` is None if it must be rejected."""
+    """Judge one call; `expected` is None if it must be rejected, `left` the arguments after it."""
     given = [array.copy() for array in arguments]
     try:
         results: Any = executable(*given)
@@ -56,8 +60,8 @@ def call_judged(
         return problem_of(error)
     if expected is None:
         return Outcome("wrong", "accepted", "a checked cast does not hold")
-    if any(not np.array_equal(x, y) for x, y in zip(given, arguments, strict=True)):
-        return Outcome("wrong", "inputs", "the call changed its arguments")
+    if any(not np.array_equal(x, y) for x, y in zip(given, left, strict=True)):
+        return Outcome("wrong", "inputs", "the call leaves other arguments")
     listed: Sequence[Array] = [results] if hasattr(results, "dtype") else results
     for number, (found, wanted) in enumerate(zip(listed, expected, strict=True)):
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
@@ -100,13 +104,16 @@ def as_script(graph: Graph, verdict: Outcome, seed: int) -> str:
     for sizes, arguments in graph.calls:
         try:
             expected = [_text(x) for x in graph.expected(sizes, arguments)]
+            left = graph.left(sizes, arguments)
         except Rejected:
-            expected = []
+            expected, left = [], arguments
         except Inexact:
             continue
         given = "".join(f"        {_text(x)},\n" for x in arguments)
         wanted = "".join(f"        {x},\n" for x in expected)
-        calls.append(f"    ((\n{given}    ), (\n{wanted}    )),\n")
+        pairs = zip(left, arguments, strict=True)
+        new = "".join(f"        {k}: {_text(x)},\n" for k, (x, y) in enumerate(pairs) if x is not y)
+        calls.append(f"    ((\n{given}    ), (\n{wanted}    ), {{\n{new}    }}),\n")
     return _TEXT.format(
         symptom=verdict.symptom,
         words=verdict.words.replace('"""', "'''"),
@@ -132,7 +139,7 @@ CALLS = [
 {calls}]
 
 executable = bw.compile(bw.from_source(TEXT))
-for arguments, expected in CALLS:
+for arguments, expected, left in CALLS:
     if not expected:  # a checked cast does not hold
         try:
             executable(*arguments)
@@ -143,4 +150,6 @@ for arguments, expected in CALLS:
     for x, y in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
         assert x.dtype == y.dtype
         np.testing.assert_array_equal(x, y)
+    for number, x in left.items():  # arguments that are overwritten
+        np.testing.assert_array_equal(arguments[number], x)
 """

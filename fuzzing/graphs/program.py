@@ -68,12 +68,14 @@ class Binding(msgspec.Struct, frozen=True):
         name: the value, a tensor or a tuple, that it defines; text: the line.
         uses: names that it depends on.
         compute: its meaning.
+        left: parameter that it overwrites → what it leaves there.
     """
 
     name: str
     text: str
     uses: frozenset[str]
     compute: Compute
+    left: Mapping[str, Compute] = {}
 
 
 class Graph(msgspec.Struct, frozen=True):
@@ -93,12 +95,26 @@ class Graph(msgspec.Struct, frozen=True):
 
     def expected(self, sizes: Sizes, arguments: Sequence[Array]) -> list[Array]:
         """The results of a call. Raises: Rejected, Inexact."""
+        run = self._run(sizes, arguments)
+        return [run[name] for name in self.outputs]
+
+    def left(self, sizes: Sizes, arguments: Sequence[Array]) -> list[Array]:
+        """The arguments after a call, some of which it has overwritten. Raises: like `expected`."""
+        if not any(binding.left for binding in self.bindings):
+            return list(arguments)
+        run = self._run(sizes, arguments)
+        content = {p.name: a for p, a in zip(self.parameters, arguments, strict=True)}
+        for binding in self.bindings:
+            content |= {name: compute(run) for name, compute in binding.left.items()}
+        return list(content.values())
+
+    def _run(self, sizes: Sizes, arguments: Sequence[Array]) -> Run:
         given = {p.name: a for p, a in zip(self.parameters, arguments, strict=True)}
         run = Run(sizes, given)
         with np.errstate(all="ignore"):
             for binding in self.bindings:
                 run.values[binding.name] = checked(binding.compute(run))
-        return [run[name] for name in self.outputs]
+        return run
 
     def text(self) -> str:
         """The module as a script."""

@@ -57,8 +57,12 @@ def check_stage(
     arguments: Sequence[Any],
     wanted: Any,
     exact: bool = False,
+    left: Sequence[Array] | None = None,
 ) -> Outcome:
-    """Run `main` of the module after a pass; `wanted` is None if the call must be rejected."""
+    """Run `main` of the module after a pass; `wanted` is None if the call must be rejected.
+
+    Arguments: `left` are the arguments after the call, if it overwrites some.
+    """
     given = [_copied(a) for a in arguments]
     try:
         if isinstance(module["main"], ir.GraphFunction):
@@ -75,6 +79,8 @@ def check_stage(
     if wanted is None:
         return Outcome("wrong", f"accepted after {name}", "a checked cast does not hold")
     text = difference(found, wanted)
+    if not text and left is not None:
+        text = difference(tuple(given), tuple(left), "the tuple of arguments")
     return Outcome("wrong", f"value after {name}", text) if text else Outcome("passed")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 
 import blockwright as bw
 
@@ -64,9 +65,9 @@ def module(lines: list[str], programs: str = PROGRAMS) -> Any:
     )
 
 
-def check(lines: list[str], wanted: Any, argument: Any) -> None:
+def check(lines: list[str], wanted: Any, argument: Any, programs: str = PROGRAMS) -> None:
     """Both give these results, and this is what they leave in the argument."""
-    program = module(lines)
+    program = module(lines, programs)
     for run in (lambda x: bw.interpret(program, x), bw.compile(program)):
         x = X.copy()
         results = run(x)
@@ -106,6 +107,132 @@ def test_the_new_value_of_a_parameter_has_views_of_its_own() -> None:
         "return a, b",
     ]
     check(lines, (X + 1, X + 2), X + 1)
+
+
+VIEW = "R.reshape(R.reshape({}, (1, n)), (n,))"
+
+
+def test_an_old_value_outlives_a_chain_of_updates() -> None:
+    """The pattern of a cache: the parameter is updated twice, a view of its first content read."""
+    lines = [f"old = {VIEW.format('x')}", f"a = {INCREMENT.format('x')}"]
+    check([*lines, f"b = {INCREMENT.format('a')}", "return b, old"], (X + 2, X), X + 2)
+
+
+def test_updates_of_a_value_and_of_a_view_of_it() -> None:
+    lines = [
+        "p = R.add(x, x)",
+        f"q = {VIEW.format('p')}",
+        f"a = {INCREMENT.format('p')}",
+        f"r = {VIEW.format('q')}",
+        f"b = {INCREMENT.format('q')}",
+        f"c = {INCREMENT.format('b')}",
+        "return a, c, r",
+    ]
+    check(lines, (2 * X + 1, 2 * X + 2, 2 * X), X)
+
+
+def test_only_overwritten_fields_of_a_tuple_that_is_read_later_are_copied() -> None:
+    lines = [
+        f"t = {BOTH.format('R.add(x, x)', 'R.add(x, x)')}",
+        f"u = {INCREMENT.format('t[0]')}",
+        f"v = {INCREMENT.format('u')}",
+        "w = R.negative(t[1])",
+        "return v, w, t[1]",
+    ]
+    check(lines, (2 * X + 3, -4 * X, 4 * X), X)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "results", "left"),
+    [
+        ("v, x", (X + 1, 2 * X), 2 * X),
+        ("x, v", (X + 1, 2 * X), X + 1),
+        ("x, x", (X + 1, 2 * X), X + 1),
+        ("v, v", (X + 1, 2 * X), X),
+    ],
+)
+def test_a_parameter_is_updated_beside_a_view_of_it(
+    arguments: str, results: Any, left: Any
+) -> None:
+    """The view is copied, in whatever order they are passed; of one value twice, the second is."""
+    call = BOTH.format(*arguments.split(", "))
+    check([f"v = {VIEW.format('x')}", f"t = {call}", "return t[0], t[1]"], results, left)
+
+
+HANDED_ON = {
+    "branch": ["if R.max(x) < R.const(2, 'float32'):", "    h = x", "else:", "    h = R.add(x, x)"],
+    "tuple of a branch": [
+        "if R.max(x) < R.const(2, 'float32'):",
+        "    t = (x, x)",
+        "else:",
+        "    t = (R.add(x, x), x)",
+        "h = t[0]",
+    ],
+    "recursive function": ["h = cls.same(x, R.const(2, 'int64'))"],
+    "carried value of a loop": [
+        "s = R.scan(cls.step, x, R.reshape(x, (1, n)), carried=1, over=1)",
+        "h = s[0]",
+    ],
+    "closure": [
+        "@R.function",
+        "def one(v: R.Tensor(('n',), 'float32')):",
+        "    return x",
+        "@R.function",
+        "def other(v: R.Tensor(('n',), 'float32')):",
+        "    return v",
+        "if R.max(x) < R.const(2, 'float32'):",
+        "    f = one",
+        "else:",
+        "    f = other",
+        "h = f(x)",
+    ],
+    "foreign function": [
+        "h = R.call_packed('tests.same_tensor', x, sinfo_args=R.Tensor((n,), 'float32'))"
+    ],
+}
+FUNCTIONS = """
+@R.function(private=True)
+def same(x: R.Tensor(("n",), "float32"), k: R.Tensor((), "int64")) -> R.Tensor(("n",), "float32"):
+    n = T.int64()
+    if R.less(k, R.const(1, "int64")):
+        r = x
+    else:
+        r = cls.same(x, R.subtract(k, R.const(1, "int64")))
+    return r
+
+@R.function(private=True)
+def step(h: R.Tensor(("n",), "float32"), x: R.Tensor(("n",), "float32")):
+    n = T.int64()
+    return h, h
+"""
+
+
+@pytest.mark.parametrize("how", HANDED_ON)
+def test_what_is_handed_on_is_a_value_of_its_own(how: str) -> None:
+    """Neither the parameter nor what else is read of it changes with it."""
+    tvm_ffi.register_global_func("tests.same_tensor", lambda x: x, override=True)
+    text = [line.replace("R.max(x) < R.const(2, 'float32')", "small") for line in HANDED_ON[how]]
+    small = "small = R.less(R.max(x), R.const(2, 'float32'))"
+    lines = [small, *text, f"z = {INCREMENT.format('h')}", "return z, R.add(x, x)"]
+    check(lines, (X + 1, 2 * X), X, PROGRAMS + FUNCTIONS)
+
+
+def test_a_private_function_updates_the_parameter_that_it_is_passed() -> None:
+    function = f"""
+@R.function(private=True)
+def update(v: R.Tensor(("n",), "float32")):
+    n = T.int64()
+    return {INCREMENT.format("v")}
+"""
+    lines = ["a = cls.update(x)", "b = cls.update(a)", "return b"]
+    check(lines, X + 2, X + 2, PROGRAMS + function)
+    check(["return R.add(x, x)"], 2 * X, X, PROGRAMS + function)  # it is not called
+
+
+@pytest.mark.parametrize("copy", ["R.tile(p, [1])", "R.strided_slice(p, [], [], [])"])
+def test_a_composition_of_no_operators_is_a_new_value(copy: str) -> None:
+    lines = ["p = R.add(x, x)", f"q = {copy}", f"a = {INCREMENT.format('p')}", "return a, q"]
+    check(lines, (2 * X + 1, 2 * X), X)
 
 
 @pytest.mark.parametrize("other", ["y", "alias", "view"])

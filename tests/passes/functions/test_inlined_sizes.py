@@ -1,0 +1,79 @@
+"""Symbols of functions that are inlined: each call has sizes of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+
+
+def check(text: str, arguments: tuple[Any, ...], wanted: Any) -> None:
+    """The interpreter and compiled code give this result."""
+    module = bw.from_source(f"@I.ir_module\nclass Module:\n{text}")
+    for run in (lambda *a: bw.interpret(module, *a), bw.compile(module)):
+        np.testing.assert_array_equal(run(*arguments), np.array(wanted, "f4"))
+
+
+def floats(*values: float) -> Any:
+    return np.array(values, "f4")
+
+
+TWO_CALLS = """
+    @R.function(private=True)
+    def f(v: R.Tensor(("m",), "float32")):
+        m = T.int64()
+        k = T.int64()
+        r = R.match_cast(R.unique(v), R.Tensor((k,), "float32"))
+        return r
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
+        R.func_attr({{"tir_var_upper_bound": {{"k": 2}}}})
+        n = T.int64()
+        m = T.int64()
+        k = T.int64()
+        a = cls.f(x)
+        b = cls.f(y)
+        u = R.match_cast(R.unique(x), R.Tensor((k,), "float32"))
+        return {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "wanted"),
+    [
+        ("R.concat([a, b], axis=0)", [1, 2, 3]),
+        ("cls.f(R.concat([a, b], axis=0))", [1, 2, 3]),
+        ("R.concat([a, u, b], axis=0)", [1, 2, 1, 2, 3]),
+    ],
+)
+def test_casts_of_a_function_that_is_called_twice(use: str, wanted: list[int]) -> None:
+    check(TWO_CALLS.format(use), (floats(1, 2, 2), floats(3)), wanted)
+
+
+def test_the_size_of_the_caller_keeps_its_name_and_limit() -> None:
+    exe = bw.compile(bw.from_source("@I.ir_module\nclass Module:" + TWO_CALLS.format("u")))
+    with pytest.raises(bw.BlockwrightError, match="k") as caught:
+        exe(floats(1, 2, 3), floats(3))
+    assert caught.value.code == "BW708"
+
+
+def test_a_size_inside_a_dimension_of_a_value_of_unknown_size() -> None:
+    text = """
+    @R.function(private=True)
+    def half(v: R.Tensor(("2 * m",), "float32")) -> R.Tensor(("m",), "float32"):
+        m = T.int64()
+        return R.slice(v, axis=0, begin=0, end=m)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
+        n = T.int64()
+        m = T.int64()
+        a = cls.half(R.unique(x))
+        b = cls.half(R.unique(y))
+        return R.concat([a, b], axis=0)
+"""
+    check(text, (floats(1, 2, 2), floats(3, 4, 5, 6)), [1, 3, 4])
