@@ -7,9 +7,10 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.graph.interpreter import interpret_graph
+from blockwright.graph.program_calls import call_problems, reachable_programs
 from blockwright.interp import Limit, Report
 from blockwright.interp import interpret as interpret_program
-from blockwright.support import InterpretError
+from blockwright.support import InterpretError, ValidationError
 
 
 def interpret(
@@ -46,7 +47,8 @@ def interpret(
 
     Raises InterpretError: BW701-BW709 for arguments, BW711 unknown foreign function, BW751-BW767
     errors of tensor programs, BW768 calls nested too deeply, BW769 a value that does not have its
-    annotation. Raises ValidationError: the graph function is not valid.
+    annotation. Raises ValidationError: the graph function is not valid, or a tensor program calls
+    another one with arguments that do not fit it.
     """
     found = program.functions.get(entry) if isinstance(program, ir.IRModule) else program
     if isinstance(found, ir.GraphFunction):
@@ -61,6 +63,10 @@ def interpret(
             depth=depth,
             limit=limit,
         )
+    if isinstance(program, ir.IRModule):
+        problems = call_problems(program, reachable_programs(program, entry))
+        if problems:
+            raise ValidationError.collect(problems)
     interpret_program(
         program,  # pyright: ignore[reportArgumentType]  it reports objects of other kinds
         *args,

@@ -7,6 +7,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.graph import check_graph
+from blockwright.graph.program_calls import call_problems
 from blockwright.ir.fields import field_problems
 from blockwright.schedule.rewrite.pipeline_annotations import with_pipelines
 from blockwright.support import Diagnostic, OptionError, ScheduleError, ValidationError
@@ -21,7 +22,8 @@ def validate(
 
     Checks well-formedness, bindings of block iterators, reads of uninitialized elements, races
     between concurrent iterations, consistency and data sharing of GPU kernels, constraints of
-    views, and the features and limits of the target. The modules of `analysis` document each rule.
+    views, calls between the tensor programs of a module, and the features and limits of the
+    target. The modules of `analysis` document each rule.
     A rule that can be neither proved nor refuted is assumed to hold, except layout constraints.
 
     Arguments:
@@ -61,6 +63,8 @@ def validate(
                 code="BW902",
                 help="pass a tensor program, a graph function or a module",
             )
+    if module is not None and not problems:
+        problems += call_problems(module)
     if problems:
         raise ValidationError.collect(problems)
 

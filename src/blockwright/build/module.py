@@ -24,6 +24,7 @@ from blockwright.codegen.link.link import link
 from blockwright.codegen.listing import own_code
 from blockwright.codegen.llvm import binding as llvm
 from blockwright.graph import check_graph
+from blockwright.graph.program_calls import call_problems
 from blockwright.ir import GraphFunction, IRModule, Node, PrimFunc
 from blockwright.ir.fields import field_problems
 from blockwright.lower import LowerOptions, OnPass, lower
@@ -346,5 +347,8 @@ def _build(
             result[name] = lower(func, target, options=options, on_pass=watch)
     else:
         result = each(lowered_program, programs, target, options, compile_cache)
+    wrong_calls = call_problems(module)
+    if wrong_calls:
+        raise ValidationError.collect(wrong_calls)
     lowered = module.replace(functions={**module.functions, **result})
     return Module(module, compile_lowered(lowered, target, soname=soname), lowered)

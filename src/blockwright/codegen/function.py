@@ -25,6 +25,7 @@ from blockwright.graph.calling_convention import (
     entry_inputs,
     tensor_results,
 )
+from blockwright.graph.program_calls import called_programs, recursion_problem
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -194,7 +195,7 @@ def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
     waiting = list(functions)
     callers: dict[str, list[str]] = {}
     for name, func in functions.items():
-        for callee in _called(func, functions):
+        for callee in called_programs(func, functions):
             callers.setdefault(callee, []).append(name)
     while waiting:
         name = waiting.pop()
@@ -205,35 +206,10 @@ def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
     return known
 
 
-def _called(func: PrimFunc, functions: Mapping[str, PrimFunc]) -> list[str]:
-    """Functions of the module that a function calls."""
-    found = _effects.of(func.body)
-    calls = (n for n in found if isinstance(n, Call) and n.op == "call_global")
-    names = (c.args[0].value for c in calls if isinstance(c.args[0], StringImm))
-    return [name for name in dict.fromkeys(names) if name in functions]
-
-
 def _check_recursion(functions: Mapping[str, PrimFunc]) -> None:
-    """Raise BW621 for tensor programs that call themselves; host programs count their depth."""
-    done: set[str] = set()
-
-    def visit(name: str, active: tuple[str, ...]) -> None:
-        if name in active:
-            cycle = (*active[active.index(name) :], name)
-            if all(functions[each].attrs.get(IS_HOST) for each in cycle):
-                return
-            raise BuildError(
-                f"recursive calls between functions: {' → '.join(cycle)}",
-                code="BW621",
-                help="tensor programs cannot recurse",
-            )
-        if name not in done:
-            for callee in _called(functions[name], functions):
-                visit(callee, (*active, name))
-            done.add(name)
-
-    for name in functions:
-        visit(name, ())
+    problem = recursion_problem(functions)
+    if problem is not None:
+        raise BuildError.collect([problem])
 
 
 def _written(

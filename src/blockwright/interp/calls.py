@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.analysis import AlignRow
+from blockwright.analysis.validate.operands import NO_RESULT, NO_RESULT_HELP, returns_value
 from blockwright.interp.atomic import AtomicCompiler
 from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, RunState, Site, pick
 from blockwright.interp.memory import Array, MemoryBlock, Pointer, TypedView
@@ -93,6 +94,8 @@ class CallCompiler(AtomicCompiler):
                 help="guard the rest of the statements with `if`",
             )
 
+        if returns_value(expr):
+            raise InterpretError(NO_RESULT, code="BW617", span=self.here, help=NO_RESULT_HELP)
         site = self.site(expr)
 
         def leave(env: Env) -> None:
@@ -173,6 +176,8 @@ class CallCompiler(AtomicCompiler):
         return expr.args[0].value
 
     def _call_global(self, expr: Call) -> Fn:
+        if expr is not self.evaluated:
+            raise InterpretError(NO_RESULT, code="BW617", span=self.here, help=NO_RESULT_HELP)
         name, args = self._name_of(expr), [self.argument(a) for a in expr.args[1:]]
         run = self.call_global
 

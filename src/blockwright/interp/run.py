@@ -292,6 +292,13 @@ def call_global(state: RunState, name: str, args: list[Any]) -> None:
     values = {
         v: int(a) if v.dtype.is_int else a for v, a in zip(formals, args[count:], strict=True)
     }
+    for buffer, pointer in zip(compiled.buffers, args, strict=False):
+        if not isinstance(pointer, Pointer):
+            raise InterpretError(
+                f"{name}: {buffer.name} must be an address, not {type(pointer).__name__}",
+                code="BW702",
+                help="pass the addresses of all buffers first, then scalars and sizes",
+            )
     compiled.run(compiled.environment(state, values), args[:count])
 
 

@@ -21,6 +21,15 @@ _SHIFTS = ("shift_left", "shift_right")
 _BITS_OF_POINTER = 64
 
 
+NO_RESULT = "a tensor program returns no value"
+NO_RESULT_HELP = "write the result to an output buffer"
+
+
+def returns_value(call: ir.Call) -> bool:
+    """Whether a call of `ret` returns a value; 0 is the status of success."""
+    return call.op == "ret" and bool(call.args) and not ir.is_const_int(call.args[0], 0)
+
+
 class Types:
     """Memoized types of expressions; follows the first operands of operators iteratively."""
 

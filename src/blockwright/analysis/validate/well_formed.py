@@ -7,6 +7,7 @@
 - accesses have one index per dimension; atomic updates have an element of a supported type;
 - operations, conditions and bounds have operands of the right number and types;
 - `break` and `continue` are inside a loop;
+- no value is returned, and none is expected of a call of another tensor program;
 - the body of a function with blocks is the root block, which has no iterators;
 - symbolic sizes of a function have distinct names.
 """
@@ -23,7 +24,14 @@ from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.sizes import divides_by_zero
 from blockwright.analysis.validate.atomics import atomic_problem
 from blockwright.analysis.validate.lane_counts import lane_problem
-from blockwright.analysis.validate.operands import Types, buffer_mismatch, extent_problems
+from blockwright.analysis.validate.operands import (
+    NO_RESULT,
+    NO_RESULT_HELP,
+    Types,
+    buffer_mismatch,
+    extent_problems,
+    returns_value,
+)
 from blockwright.analysis.validate.own_elements import layout_problem
 from blockwright.analysis.validate.signatures import unstated
 from blockwright.arith import Analyzer
@@ -99,6 +107,7 @@ class _Checker:
         self._analyzer: Analyzer | None = None
         self._types = Types()
         self._depth = 0  # number of enclosing loops
+        self._evaluated: ir.Expr | None = None  # of the current statement
         self._place = func.span  # of the current statement, for expressions without a span
 
     def report(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
@@ -191,6 +200,7 @@ class _Checker:
         else:
             if isinstance(node, ir.AttrStmt) and isinstance(node.node, ir.IterVar):
                 self.define(node.node.var)  # a thread axis
+            self._evaluated = node.value if isinstance(node, ir.Evaluate) else None
             for child in node.children():
                 if isinstance(child, ir.Stmt):
                     self.stmt(child)
@@ -360,6 +370,12 @@ class _Checker:
             self.report("BW260", wrong, node, ir.TENSOR_OF_PART if passed else convert)
         if self._depth == 0 and isinstance(node, ir.Call) and node.op in ("break", "continue"):
             self.report("BW618", f"{node.op} outside of a loop", node)
+        if isinstance(node, ir.Call) and (returns_value(node) or self._is_operand_call(node)):
+            self.report("BW617", NO_RESULT, node, NO_RESULT_HELP)
+
+    def _is_operand_call(self, call: ir.Call) -> bool:
+        """Whether a call of a tensor program is an operand, as if it had a value."""
+        return call.op == "call_global" and call is not self._evaluated
 
     def _use_reducer(self, node: ir.CommReducer) -> None:
         """A reducer is a function of its operands, which are in scope only in its result."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from blockwright.analysis.validate.operands import NO_RESULT, NO_RESULT_HELP, returns_value
 from blockwright.codegen.link.elf_dynamic import DEFAULT_IMPORTS
 from blockwright.codegen.llvm import (
     access,
@@ -463,12 +464,8 @@ def _printable(c: ExprEmitter, value: Value, dtype: DType) -> tuple[str, Value]:
 
 
 def _ret(c: ExprEmitter, expr: Call) -> Value:
-    if expr.args and not (isinstance(expr.args[0], IntImm) and expr.args[0].value == 0):
-        raise BuildError(
-            "a tensor program returns no value",
-            code="BW617",
-            help="write the result to an output buffer",
-        )
+    if returns_value(expr):
+        raise BuildError(NO_RESULT, code="BW617", help=NO_RESULT_HELP)
     c.context.leave(int_const(0, "i32"))
     return int_const(0, "i32")
 

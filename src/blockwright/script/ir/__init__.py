@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright.analysis.validate.well_formed import find_problems
+from blockwright.graph.program_calls import call_problems
 from blockwright.ir import IRModule, PrimFunc
 from blockwright.script.core import Reporter, Script, caller_environment, decorated_class
 from blockwright.script.ir.functions import (
@@ -61,5 +62,7 @@ def _parsed(script: Script, check: bool) -> IRModule:
         for function in module.functions.values():
             if isinstance(function, PrimFunc):
                 reporter.found.extend(find_problems(function))
+        if not reporter.found:
+            reporter.found.extend(call_problems(module))
     reporter.finish()
     return module

@@ -12,6 +12,7 @@ from blockwright.script import relax, tir
 from blockwright.script.core import ParseProblem, Reporter, Script, text_script
 from blockwright.script.core.report import wrap
 from blockwright.script.ir import functions
+from blockwright.script.ir.program_calls import with_complete_calls
 from blockwright.script.relax.parser import RelaxParser
 from blockwright.script.relax.values import constant_table
 from blockwright.script.tir.evaluator import ModuleRef
@@ -110,6 +111,7 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
                 attrs.update(cast("Mapping[str, Any]", value) if isinstance(value, dict) else {})
             elif not _is_harmless(item):
                 raise ParseProblem("BW103", "a module holds functions and I.module_attrs", item)
+    members = with_complete_calls(members, report)
     if reporter is None:
         report.finish()
     return IRModule(members, attrs)
@@ -179,7 +181,9 @@ def from_source(
     if len(result) == 1:
         return result[0]
     named = {f.name: f for f in result if isinstance(f, (PrimFunc, GraphFunction))}
-    return IRModule(dict(named))
+    complete = with_complete_calls(named, reporter)
+    reporter.finish()
+    return IRModule(dict(complete))
 
 
 def _part(script: Script, node: ast.AST) -> Script:

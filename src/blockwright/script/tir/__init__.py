@@ -31,6 +31,7 @@ from blockwright.script.core import (
     in_module_class,
 )
 from blockwright.script.tir import blocks, classic, control, expressions, reducers, statements
+from blockwright.script.tir.arguments import call_global
 from blockwright.script.tir.blocks import *  # noqa: F403
 from blockwright.script.tir.builder import FuncFrame
 from blockwright.script.tir.classic import *  # noqa: F403
@@ -58,7 +59,7 @@ from blockwright.support.stack import deep
 
 __all__ = [
     "Broadcast", "Buffer", "Macro", "Ptr", "Ramp", "Range", "Shuffle", "SizeVar", "Var", "boolean",
-    "buffer", "inline", "ldexp", "macro", "prim_func", "ptr",
+    "buffer", "call_global", "inline", "ldexp", "macro", "prim_func", "ptr",
 ]  # fmt: skip
 __all__ += blocks.__all__
 __all__ += classic.__all__

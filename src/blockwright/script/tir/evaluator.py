@@ -12,6 +12,7 @@ from blockwright import ir
 from blockwright.ir import Buffer, Expr
 from blockwright.script.core import Evaluator, items_of
 from blockwright.script.tir import classic, expressions, statements
+from blockwright.script.tir.arguments import call_global
 from blockwright.script.tir.values import (
     BufferSlice,
     DTypeFactory,
@@ -110,7 +111,7 @@ class TirEvaluator(Evaluator):
 
     def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         if isinstance(func, FunctionRef):
-            return expressions.builtin("call_global")(func.name, *args, **kwargs)
+            return call_global(func.name, *args, **kwargs).replace(span=self.span(node))
         spliced = _SPLICED.get(func) if isinstance(func, type(builtins.min)) else None
         if spliced is not None and any(isinstance(a, (Expr, BufferSlice)) for a in args):
             func = spliced

@@ -1,0 +1,210 @@
+"""Checks of the calls between the tensor programs of a module.
+
+A call passes what `calling_convention` lists: the memory of each buffer, the scalars, and the
+symbolic sizes. Nothing is converted: a number has the type of its parameter, and memory holds
+elements of the callee's type, at least as many as its shape has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from blockwright import ir
+from blockwright.analysis import symbol_facts
+from blockwright.analysis.canonical.pointers import address, memories, named_pointers
+from blockwright.arith import Analyzer
+from blockwright.graph.calling_convention import CallingConvention, calling_convention
+from blockwright.ir.attributes import IS_HOST
+from blockwright.support import Diagnostic
+
+_calls: ir.Rare[ir.Call] = ir.Rare(ir.Call)
+
+
+def program_calls(func: ir.PrimFunc) -> list[ir.Call]:
+    """The calls of functions of the module in a tensor program, in order."""
+    return [call for call in _calls.of(func.body) if call.op == "call_global"]
+
+
+def callee_name(call: ir.Call) -> str | None:
+    """The name of the called function; None for a malformed call."""
+    first = call.args[0] if call.args else None
+    return first.value if isinstance(first, ir.StringImm) else None
+
+
+def called_programs(func: ir.PrimFunc, functions: Mapping[str, ir.Node]) -> list[str]:
+    """Names of the tensor programs of the module that a tensor program calls."""
+    names = dict.fromkeys(map(callee_name, program_calls(func)))
+    return [n for n in names if n is not None and isinstance(functions.get(n), ir.PrimFunc)]
+
+
+def call_problems(module: ir.IRModule, names: Sequence[str] | None = None) -> list[Diagnostic]:
+    """All wrong calls in the tensor programs of a module, or in those of the given names."""
+    chosen = module.functions if names is None else names
+    programs = {n: f for n in chosen if isinstance(f := module.functions.get(n), ir.PrimFunc)}
+    problems = [p for func in programs.values() for p in _problems(func, module.functions)]
+    recursion = recursion_problem(programs)
+    return problems if recursion is None else [*problems, recursion]
+
+
+def reachable_programs(module: ir.IRModule, entry: str) -> list[str]:
+    """The tensor programs that a run of the program `entry` may execute."""
+    found, waiting = dict[str, None](), [entry]
+    while waiting:
+        name = waiting.pop()
+        func = module.functions.get(name)
+        if name not in found and isinstance(func, ir.PrimFunc):
+            found[name] = None
+            waiting += called_programs(func, module.functions)
+    return list(found)
+
+
+def recursion_problem(functions: Mapping[str, ir.PrimFunc]) -> Diagnostic | None:
+    """BW621 for tensor programs that call themselves; host programs count their depth."""
+    done: set[str] = set()
+
+    def visit(name: str, active: tuple[str, ...]) -> Diagnostic | None:
+        if name in active:
+            cycle = (*active[active.index(name) :], name)
+            if all(functions[each].attrs.get(IS_HOST) for each in cycle):
+                return None
+            text = f"recursive calls between functions: {' → '.join(cycle)}"
+            return Diagnostic("BW621", text, None, "tensor programs cannot recurse")
+        if name not in done:
+            for callee in called_programs(functions[name], functions):
+                problem = visit(callee, (*active, name))
+                if problem is not None:
+                    return problem
+            done.add(name)
+        return None
+
+    return next((p for name in functions if (p := visit(name, ())) is not None), None)
+
+
+def _problems(func: ir.PrimFunc, functions: Mapping[str, ir.Node]) -> Iterator[Diagnostic]:
+    calls = program_calls(func)
+    if not calls:
+        return
+    checker = _CallChecker(func)
+    for call in calls:
+        name = callee_name(call)
+        callee = None if name is None else functions.get(name)
+        if isinstance(callee, ir.PrimFunc):
+            for message, help in checker.problems(callee, call.args[1:]):
+                text = f"{func.name}: call of {name}: {message}"
+                yield Diagnostic("BW260", text, call.span or func.span, help)
+            continue
+        known = ", ".join(sorted(n for n, f in functions.items() if isinstance(f, ir.PrimFunc)))
+        yield Diagnostic(
+            "BW616",
+            f"{func.name}: call of {name!r}, which is not a tensor program of the module",
+            call.span or func.span,
+            f"tensor programs of the module: {known}",
+        )
+
+
+class _CallChecker:
+    """Compares the arguments of the calls in one function with what the callees take."""
+
+    def __init__(self, func: ir.PrimFunc) -> None:
+        self.func = func
+        self.named = named_pointers(func)
+        self.mapped = dict(func.buffer_map)
+        self._facts: Analyzer | None = None
+
+    def problems(
+        self, callee: ir.PrimFunc, args: Sequence[ir.Expr]
+    ) -> Iterator[tuple[str, str | None]]:
+        """Messages about the arguments, with remedies."""
+        convention = calling_convention(callee)
+        numbers = (*convention.scalars, *convention.symbols)
+        count = len(convention.buffers) + len(numbers)
+        order = f"pass {_order(convention)}"
+        if len(args) != count:
+            yield f"it takes {count} argument{'s' * (count != 1)}, got {len(args)}", order
+            return
+        pointers, values = args[: -len(numbers) or None], args[count - len(numbers) :]
+        kinds = [a.dtype.is_handle and not isinstance(a, ir.StringImm) for a in args]
+        wanted = [True] * len(pointers) + [var.type.is_handle for var in numbers]
+        wrong = next((k for k in range(count) if kinds[k] is not wanted[k]), None)
+        if wrong is not None:
+            what = "the address of a buffer" if wanted[wrong] else "a number"
+            yield f"argument {wrong} is {_kind(args[wrong])}, not {what}", order
+            return
+        for var, value in zip(numbers, values, strict=True):
+            if value.dtype is not var.type:
+                yield (
+                    f"{var.name} is {var.type}, and its value is {value.dtype}",
+                    f'convert it: T.Cast("{var.type}", …)',
+                )
+        sizes = dict(zip(numbers, values, strict=True))
+        for (_, buffer), pointer in zip(convention.buffers, pointers, strict=True):
+            problem = self._memory_problem(buffer, pointer, sizes)
+            if problem is not None:
+                yield problem
+
+    def _memory_problem(
+        self, buffer: ir.Buffer, pointer: ir.Expr, sizes: dict[ir.Var, ir.Expr]
+    ) -> tuple[str, str] | None:
+        """Why the memory behind a pointer does not hold a buffer of the callee."""
+        if isinstance(pointer, ir.Var) and pointer in self.mapped:
+            own = self.mapped[pointer].name
+            return f"{pointer.name} is the argument {own}, not its memory", f"pass {own}.data"
+        apart = () if self.func.attrs.get(IS_HOST) else memories(pointer, self.named)
+        for memory in apart:  # host programs pass parts of one arena of bytes
+            if isinstance(memory, ir.Buffer) and memory.dtype.element is not buffer.dtype.element:
+                return (
+                    f"{buffer.name} holds {buffer.dtype}, and {memory.name} holds {memory.dtype}",
+                    f"declare a view of that type: T.decl_buffer(shape, "
+                    f'"{buffer.dtype}", data={memory.name}.data)',
+                )
+        place = address(pointer)
+        if place is None or place.buffer.strides or buffer.strides:
+            return None
+        given = ir.sub(_bytes(place.buffer, {}), _position(place))
+        needed = _bytes(buffer, sizes)
+        if not self._is_less(given, needed):
+            return None
+        return (
+            f"{buffer.name} is larger than {place.buffer.name}"
+            + " from there on" * (not ir.is_const_int(_position(place), 0)),
+            "pass memory of at least that size, or smaller sizes",
+        )
+
+    def _is_less(self, given: ir.Expr, needed: ir.Expr) -> bool:
+        if self._facts is None:
+            self._facts = symbol_facts(self.func)
+        return self._facts.prove(ir.LT(given, needed))
+
+
+def _bytes(buffer: ir.Buffer, sizes: Mapping[ir.Var, ir.Expr]) -> ir.Expr:
+    """The size of a buffer in bytes."""
+    result: ir.Expr = ir.const(_width(buffer), "int64")
+    for extent in buffer.shape:
+        result = ir.mul(result, ir.cast_to(ir.substitute(extent, dict(sizes)), "int64"))
+    return result
+
+
+def _position(place: ir.BufferLoad) -> ir.Expr:
+    """The number of bytes of the buffer before an element."""
+    result: ir.Expr = ir.const(0, "int64")
+    for index, extent in zip(place.indices, place.buffer.shape, strict=True):
+        result = ir.add(ir.mul(result, ir.cast_to(extent, "int64")), ir.cast_to(index, "int64"))
+    return ir.mul(result, _width(place.buffer))
+
+
+def _width(buffer: ir.Buffer) -> int:
+    return buffer.dtype.nbytes * buffer.dtype.lanes
+
+
+def _kind(value: ir.Expr) -> str:
+    if isinstance(value, ir.StringImm):
+        return "a text"
+    return "an address" if value.dtype.is_handle else f"a {value.dtype}"
+
+
+def _order(convention: CallingConvention) -> str:
+    """What a caller passes, in order."""
+    parts = [f"the address of {buffer.name}" for _, buffer in convention.buffers]
+    numbers = (*convention.scalars, *convention.symbols)
+    parts += [f"{'the address ' * v.type.is_handle}{v.name}: {v.type}" for v in numbers]
+    return ", ".join(parts) or "nothing"
