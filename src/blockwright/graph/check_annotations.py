@@ -59,12 +59,14 @@ class Deduced:
         self.scope: dict[ir.Var, None] = {}
         self._ranged: set[ir.Var] = set()
         self._attrs: dict[str, Any] = function.attrs
+        self._past: dict[ir.Var, ir.Expr] = {}  # symbols of sequences that have ended
         self.signature = self._signatures[function] = self.function(function)
+        self.symbols = self._past | self.symbols
 
     # ---------------------------------------------------------------------------------- functions
     def function(self, function: ir.GraphFunction) -> ir.CallableInfo:
         """Deduce the body of a function and return its signature."""
-        around = dict(self.scope)
+        around, denoted = dict(self.scope), dict(self.symbols)
         for param in function.params:
             self.infos[param] = None if param.info is None else self._replaced(param.info)
             self._declare(ir.parameter_symbols(param.info))
@@ -72,9 +74,14 @@ class Deduced:
         if function.ret_info is not None:
             what = f"the result of {function.name}"
             result = self._agreed(function.ret_info, result, what, function)
-        self.scope = around  # symbols of a local function are not visible outside
+        self._leave(around, denoted)
         params = tuple(self.infos[p] or ir.ObjectInfo() for p in function.params)
         return ir.CallableInfo(params, result or ir.ObjectInfo(), function.pure)
+
+    def _leave(self, scope: dict[ir.Var, None], symbols: dict[ir.Var, ir.Expr]) -> None:
+        """End a branch or a local function, whose symbols are not visible outside."""
+        self._past |= {s: size for s, size in self.symbols.items() if s not in symbols}
+        self.scope, self.symbols = dict(scope), dict(symbols)
 
     def _declare(self, symbols: Sequence[ir.Var]) -> None:
         new = [s for s in symbols if s not in self._ranged]
@@ -247,12 +254,14 @@ class Deduced:
             self._problem(
                 "BW402", f"the condition of an `if` is {info_text(condition)}, not one bool", where
             )
-        then, other = self._sequence(value.then_branch), self._sequence(value.else_branch)
-        return (
-            None
-            if then is None or other is None
-            else joined(then, other, self.analyzer, self.scope)
-        )
+        around, denoted, inside = dict(self.scope), dict(self.symbols), dict(self.scope)
+        results: list[ir.Info | None] = []
+        for branch in (value.then_branch, value.else_branch):
+            results.append(self._sequence(branch))
+            inside |= self.scope
+            self._leave(around, denoted)
+        then, other = results
+        return None if then is None or other is None else joined(then, other, self.analyzer, inside)
 
     def _call(self, call: ir.GraphCall, where: ir.Node) -> ir.Info | None:
         matches = [self._value(a, where) for a in call.args]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
@@ -203,7 +204,8 @@ _Info = TypeVar("_Info", bound=ir.Info)
 def instance(info: _Info, wanted: ir.Info, scope: Collection[ir.Var]) -> _Info:
     """An annotation with the signatures of functions for the sizes of those in another one.
 
-    Symbols of a signature that are not in scope stand for all sizes.
+    Symbols of a signature that are not in scope stand for all sizes: a parameter whose sizes are
+    such symbols, each of which no other size of a parameter has, takes tensors of unknown shape.
     """
     known: dict[ir.Var, ir.Expr] = {}
     if isinstance(info, ir.TupleInfo) and isinstance(wanted, ir.TupleInfo):
@@ -218,7 +220,46 @@ def instance(info: _Info, wanted: ir.Info, scope: Collection[ir.Var]) -> _Info:
             for dim, size in zip(param.shape or (), given.shape or (), strict=False):
                 if isinstance(dim, ir.Var) and dim not in scope:
                     known.setdefault(dim, size)
-    return ir.substitute(info, known)
+    return ir.substitute(_for_unknown_sizes(info, wanted, scope), known)
+
+
+def _for_unknown_sizes(
+    info: ir.CallableInfo, wanted: ir.CallableInfo, scope: Collection[ir.Var]
+) -> ir.CallableInfo:
+    """A signature for arguments whose shapes another signature does not state."""
+    if info.params is None or wanted.params is None or len(info.params) != len(wanted.params):
+        return info
+    uses = Counter(v for param in info.params for v in ir.collect(param, ir.Var))
+    params, lost = list[ir.Info](), set[ir.Expr]()
+    for param, given in zip(info.params, wanted.params, strict=True):
+        dims = param.shape if isinstance(param, ir.TensorInfo) else None
+        loose = (
+            dims is not None
+            and isinstance(given, ir.TensorInfo)
+            and given.shape is None
+            and given.rank == len(dims)
+            and all(isinstance(d, ir.Var) and d not in scope and uses[d] == 1 for d in dims)
+        )
+        lost.update(dims if loose and dims else ())
+        params.append(_without_shape(param) if loose else param)
+    if not lost:
+        return info
+    return info.replace(params=tuple(params), ret=_without_sizes(info.ret, lost))
+
+
+def _without_shape(info: ir.Info) -> ir.Info:
+    if isinstance(info, ir.TensorInfo):
+        return ir.TensorInfo(None, info.dtype, info.rank, info.device)
+    if isinstance(info, ir.ShapeInfo):
+        return ir.ShapeInfo(None, info.rank)
+    return ir.PrimInfo(info.dtype) if isinstance(info, ir.PrimInfo) else ir.ObjectInfo()
+
+
+def _without_sizes(info: ir.Info, symbols: Collection[ir.Expr]) -> ir.Info:
+    """A result whose sizes are unknown where they depend on the symbols."""
+    if isinstance(info, ir.TupleInfo):
+        return ir.TupleInfo(tuple(_without_sizes(f, symbols) for f in info.fields))
+    return _without_shape(info) if any(v in symbols for v in ir.collect(info, ir.Var)) else info
 
 
 def narrowed(pattern: ir.Info, value: ir.Info) -> ir.Info:

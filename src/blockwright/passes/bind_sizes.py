@@ -90,12 +90,20 @@ def bind_sizes(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     Raises: GraphError BW407 for a value of unknown rank or type on which a size depends, BW435 for
         branches whose results have sizes without limits.
     """
-    table, changed = ProgramTable(module), False
+    table, changed, values = ProgramTable(module), False, _function_values(module)
     for name, function in graph_functions(module):
         if _has_unknown_sizes(function, module):
-            table.functions[name] = _Binder(function, module, table).run()
+            binder = _Binder(function, module, table, is_value=name in values)
+            table.functions[name] = binder.run()
             changed = True
     return module.replace(functions=table.functions) if changed else module
+
+
+def _function_values(module: ir.IRModule) -> set[str]:
+    """Names of the functions that closures are made of."""
+    calls = [c for _, f in graph_functions(module) for c in ir.collect(f.body, ir.GraphCall)]
+    made = [c for c in calls if isinstance(c.op, ir.OpRef) and c.op.name == "make_closure"]
+    return {c.args[0].name for c in made if isinstance(c.args[0], ir.GlobalVar)}
 
 
 def _has_unknown_sizes(function: ir.GraphFunction, module: ir.IRModule) -> bool:
@@ -132,10 +140,15 @@ class _Binder(Emitter):
     """
 
     def __init__(
-        self, function: ir.GraphFunction, module: ir.IRModule, table: ProgramTable
+        self,
+        function: ir.GraphFunction,
+        module: ir.IRModule,
+        table: ProgramTable,
+        *,
+        is_value: bool,
     ) -> None:
         symbols = {symbol.name for symbol in ir.collect(function, ir.Var)}
-        self.params = shaped_parameters(function, symbols)
+        self.params = shaped_parameters(function, symbols, is_value=is_value)
         super().__init__(function, tuple(self.params.values()), symbols, module, table)
         self.later: Sequence[ir.Binding] = ()
 

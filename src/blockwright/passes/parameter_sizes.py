@@ -18,15 +18,20 @@ def without_shape(info: ir.Info | None) -> bool:
 
 
 def shaped_parameters(
-    function: ir.GraphFunction, symbols: set[str]
+    function: ir.GraphFunction, symbols: set[str], *, is_value: bool
 ) -> dict[ir.GraphVar, ir.GraphVar]:
-    """Parameter → the parameter with a known shape; `symbols` are names that are taken."""
+    """Parameter → the parameter with a known shape.
+
+    Arguments: `symbols` are names that are taken. `is_value`: the function is also a value, whose
+    annotation says that it takes all shapes; what its body asserts is then checked in the body.
+    """
     known = {s.name: s for param in function.params for s in ir.parameter_symbols(param.info)}
     result: dict[ir.GraphVar, ir.GraphVar] = {}
     for param in function.params:
         result[param] = param
         if without_shape(param.info):
-            info = _stated(param, function, known) or _shaped(param.info, param.name, symbols)
+            info = _stated(param, function, known, is_value)
+            info = info or _shaped(param.info, param.name, symbols)
             known |= {s.name: s for s in ir.parameter_symbols(info)}
             result[param] = ir.GraphVar(param.name, info=info, span=param.span)
     return result
@@ -53,13 +58,13 @@ def _sized(
 
 
 def _stated(
-    param: ir.GraphVar, function: ir.GraphFunction, known: Mapping[str, ir.Var]
+    param: ir.GraphVar, function: ir.GraphFunction, known: Mapping[str, ir.Var], is_value: bool
 ) -> ir.TensorInfo | ir.ShapeInfo | None:
     """The annotation of a parameter of which the function itself states the shape in a cast.
 
     The call then checks it. A cast of the parameter or of its `shape_of` counts, unless a symbol of
     another parameter has the name of one of its symbols: the cast may come from an inlined
-    function.
+    function. In a function that is a value, the cast must only name the sizes.
     """
     info, same = param.info, list[ir.GraphExpr]([param])
     for binding in function.bindings:
@@ -77,7 +82,13 @@ def _stated(
             found = _sized(info, dims)
             inside = {v for dim in dims for v in ir.free_vars(dim)}
             apart = all(known.get(v.name, v) is v for v in inside)
-            if apart and inside <= set(ir.parameter_symbols(found)):
+            names = {dim.name for dim in dims if isinstance(dim, ir.Var)}
+            only_names = len(names) == len(dims) and names.isdisjoint(known)
+            if (
+                apart
+                and inside <= set(ir.parameter_symbols(found))
+                and (only_names or not is_value)
+            ):
                 return found
     return None
 

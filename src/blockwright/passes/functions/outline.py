@@ -98,9 +98,10 @@ class Outliner:
         none."""
         # A call inside the module binds only symbols that are a whole dimension of an argument.
         bound = {s for p in captured for s in ir.symbolic_vars(p.info)}
+        visible = _visible_symbols(self.caller, body)
         inside = {
             s for cast in ir.collect(body, ir.MatchCast) for s in ir.symbolic_vars(cast.pattern)
-        }
+        } - visible  # a cast to a symbol that is bound around the body is a check
         stated = [i for i in (info, *(p.info for p in (*own, *captured))) if i is not None]
         used = (*ir.collect(body, ir.Var), *(v for i in stated for v in ir.collect(i, ir.Var)))
         outer = dict.fromkeys(
@@ -109,21 +110,45 @@ class Outliner:
             for v in ir.free_vars(self.symbols.get(var, var))
             if var not in inside or var in self.symbols
         )
-        around = self._around(body)  # others are those of function values, which calls bind
-        needed = tuple(v for v in outer if v in around and v not in bound | inside)
+        # Others are those of function values, which calls bind.
+        needed = tuple(v for v in outer if v in visible and v not in bound)
         return ir.ShapeExpr(needed, info=ir.ShapeInfo(needed)) if needed else None
 
-    def _around(self, body: ir.SeqExpr) -> set[ir.Var]:
-        """Symbols that are bound outside of a part of the function."""
-        casts = set(ir.collect(self.caller.body, ir.MatchCast)) - set(
-            ir.collect(body, ir.MatchCast)
-        )
-        patterns = {s for cast in casts for s in ir.symbolic_vars(cast.pattern)}
-        return patterns | _own_symbols(self.caller)
+
+def _visible_symbols(function: ir.GraphFunction, part: ir.SeqExpr) -> set[ir.Var]:
+    """Symbols that are bound before a part of a function: a branch, or the body of a local one."""
+    found = _symbols_before(function.body, part)
+    own = {s for p in function.params for s in ir.parameter_symbols(p.info)}
+    return own if found is None else own | found
 
 
-def _own_symbols(function: ir.GraphFunction) -> set[ir.Var]:
-    return {s for p in function.params for s in ir.parameter_symbols(p.info)}
+def _symbols_before(body: ir.SeqExpr, part: ir.SeqExpr) -> set[ir.Var] | None:
+    """Symbols that a sequence binds before a part of it; None if it is no part."""
+    bound: set[ir.Var] = set()
+    for block in body.blocks:
+        for binding in block.bindings:
+            for inner, symbols in _sequences_in(binding):
+                if inner is part:  # a local function: symbols of its parameters are its own
+                    return bound
+                found = _symbols_before(inner, part)
+                if found is not None:
+                    return bound | symbols | found
+            if isinstance(binding, ir.MatchCast):
+                bound.update(ir.symbolic_vars(binding.pattern))
+    return None
+
+
+def _sequences_in(binding: ir.Binding) -> list[tuple[ir.SeqExpr, set[ir.Var]]]:
+    """Sequences in a binding, each with the symbols that the parameters around it bind."""
+    value = binding.value if isinstance(binding, ir.VarBinding) else None
+    if isinstance(value, ir.If):
+        return [(value.then_branch, set()), (value.else_branch, set())]
+    if isinstance(value, ir.SeqExpr):
+        return [(value, set())]
+    if isinstance(value, ir.GraphFunction):
+        own = {s for p in value.params for s in ir.parameter_symbols(p.info)}
+        return [(value.body, own)]
+    return []
 
 
 def free_variables(body: ir.SeqExpr) -> list[ir.GraphVar]:
