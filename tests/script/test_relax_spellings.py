@@ -31,6 +31,19 @@ SAME = {
     'R.builtin.alloc_tensor(R.shape([4]), dtype="f32", runtime_device_index=0)': (
         'R.zeros((4,), dtype="float32")'
     ),
+    'R.builtin.alloc_tensor(R.shape([4]), R.dtype("f32"), R.prim_value(0), R.str("global"))': (
+        'R.zeros((4,), dtype="float32")'
+    ),
+    'R.memory.alloc_storage(R.shape([16]), R.prim_value(0), R.str("global"), R.dtype("uint8"))': (
+        'R.zeros((16,), dtype="uint8")'
+    ),
+    'R.memory.alloc_tensor(x, R.prim_value(0), R.shape([4]), R.dtype("float32"))': (
+        'R.zeros((4,), dtype="float32")'
+    ),
+    'R.memory.alloc_tensor(x, 0, R.shape([4]), "float32", R.prim_value(0))': (
+        'R.zeros((4,), dtype="float32")'
+    ),
+    'R.memory.alloc_tensor(x, R.shape([4]), dtype="float32")': 'R.zeros((4,), dtype="float32")',
     "R.arange(8)": "R.arange(end=8)",
     'R.arange(0, n, 1, "float32")': 'R.arange(begin=0, end=n, step=1, dtype="float32")',
     "R.split(x, 2)": "R.split(x, indices_or_sections=2)",
@@ -130,6 +143,9 @@ def main(q: R.Tensor((1, 5, 2, 4), "float32"), k: R.Tensor((1, 5, 2, 4), "float3
         "R.stack(x)",
         "R.tile(x)",
         'R.nn.attention(x, x, x, causal_mask="BottomRight")',
+        'R.memory.alloc_storage(R.shape([16]), 0, R.str("shared"), "uint8")',
+        'R.memory.alloc_tensor(x, "float32")',
+        'R.builtin.alloc_tensor(R.shape([4]), R.dtype("f32"), R.prim_value(0), R.str("shared"))',
     ],
 )
 def test_what_cannot_be_called_is_refused(call: str) -> None:

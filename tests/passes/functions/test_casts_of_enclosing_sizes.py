@@ -105,6 +105,20 @@ def test_a_cast_in_a_branch_checks_the_size(otherwise: str, then: str, wanted: A
         run(f32(4), f32(3), np.array(True))  # the other branch makes no cast
 
 
+def test_a_branch_ends_with_the_size_of_an_axis() -> None:
+    module = bw.from_source("""
+@R.function
+def main(y: R.Tensor(ndim=1, dtype="float32"), c: R.Tensor((), "bool")):
+    if c:
+        r = R.get_shape_value(y, axis=0)
+    else:
+        r = R.prim_value(7)
+    return r
+""")
+    assert int(bw.interpret(module, f32(3), np.array(True))) == 3
+    assert int(bw.interpret(module, f32(3), np.array(False))) == 7
+
+
 def test_branches_bind_a_symbol_each() -> None:
     otherwise = 'q = R.match_cast(y, R.Tensor((k,), "float32"))\nr = R.sum(q)'
     text = BRANCHES.format(then="THEN", otherwise=lines(otherwise, 12)).replace(

@@ -17,9 +17,11 @@ from blockwright.ir import Expr, GraphCall, GraphExpr, GraphFunction, GraphVar, 
 from blockwright.script.core import POISON, ParseProblem, Reporter, Script, items_of, sequence_of
 from blockwright.script.relax.evaluator import DataflowLocal, RelaxEvaluator
 from blockwright.script.relax.infos import as_info, dimension, symbols
+from blockwright.script.relax.sequence import Sequence
 from blockwright.script.relax.syntax import (
     declared_types,
     defined,
+    last_assignment,
     output_names,
     parse_text,
     word,
@@ -36,26 +38,6 @@ from blockwright.script.relax.values import (
 from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.script.tir.syntax import function_name, without_docstring
 from blockwright.support import ScriptError
-
-
-class Sequence:
-    """Binding blocks under construction."""
-
-    def __init__(self) -> None:
-        self.blocks: list[ir.BindingBlock] = []
-        self.bindings: list[ir.Binding] = []
-        self.result: GraphExpr | None = None
-
-    def close(self, dataflow: bool) -> None:
-        """End the current block; only a dataflow block may be empty."""
-        if self.bindings or dataflow:
-            self.blocks.append(ir.BindingBlock(tuple(self.bindings), dataflow))
-        self.bindings = []
-
-    def finish(self, body: GraphExpr) -> ir.SeqExpr:
-        self.close(dataflow=False)
-        return ir.SeqExpr(tuple(self.blocks), body)
-
 
 _RENAME = "give the symbol or the parameter another name"
 
@@ -432,12 +414,18 @@ class RelaxParser(RelaxEvaluator):
                     name, value, info = self._choice(last, condition)
                     return sequence.finish(self.emit(name, value, info, last)), name, info
                 body = last.body if condition else last.orelse
-            target, value_node = _assigned(body, node)
+            target, value_node = last_assignment(body, node)
             self.body(body[:-1])
             with self.reporter.statement(value_node):
                 last = body[-1]
                 info = self._info(last.annotation) if isinstance(last, ast.AnnAssign) else None
-                value = as_graph(self.eval(value_node))
+                found = self.eval(value_node)
+                if isinstance(found, MatchCastValue):
+                    cast_value = self._match_cast(target, found, info, last)
+                    return sequence.finish(cast_value), target, info
+                if isinstance(found, SizeValue):
+                    found = self._size(target, found, last)
+                value = as_graph(found)
                 if isinstance(value, GraphCall):
                     value = self.emit(target, value, info, value_node)
                 return sequence.finish(self.normal(value, value_node)), target, info
@@ -480,21 +468,6 @@ class RelaxParser(RelaxEvaluator):
 
     def visit_Pass(self, node: ast.Pass) -> None:
         """`pass` emits nothing."""
-
-
-def _assigned(body: list[ast.stmt], node: ast.If) -> tuple[str, ast.expr]:
-    """The name and value of the assignment at the end of a branch."""
-    last = body[-1] if body else None
-    target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
-    value = getattr(last, "value", None)
-    if not isinstance(target, ast.Name) or not isinstance(value, ast.expr):
-        raise ParseProblem(
-            "BW103",
-            "a branch ends by assigning the value of the `if`",
-            node,
-            "if c: y = … else: y = …",
-        )
-    return target.id, value
 
 
 RelaxParser.statements.update({

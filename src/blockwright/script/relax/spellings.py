@@ -63,7 +63,12 @@ FORMS: dict[str, Form] = {
     "argsort": _form("argsort", 1, "axis descending dtype"),
     "astype": _form("astype", 1, "dtype"),
     "broadcast_to": _form("broadcast_to", 2),
-    "builtin.alloc_tensor": Form("zeros", 1, ("dtype",), ignored={"runtime_device_index": 0}),
+    "builtin.alloc_tensor": Form(
+        "zeros",
+        1,
+        ("dtype", "runtime_device_index", "storage_scope"),
+        ignored={"runtime_device_index": 0, "storage_scope": "global"},
+    ),
     "clip": _form("clip", 1, "min max"),
     "cumprod": _form("cumprod", 1, "axis"),
     "cumsum": _form("cumsum", 1, "axis"),
@@ -143,7 +148,9 @@ def composed(
         raise ScriptError(f"{name}: {error}", code="BW106") from None
     for key, value in bound.arguments.items():
         if key == _SEVERAL:
-            bound.arguments[key] = tuple(map(convert, value))
+            bound.arguments[key] = tuple(
+                v if isinstance(v, ir.DType) else convert(v) for v in value
+            )
         elif key in _OPERANDS:
             bound.arguments[key] = convert(value)
     return compose(*bound.args, **bound.kwargs)
@@ -177,16 +184,23 @@ def _attributes(name: str, form: Form, given: Sequence[tuple[str, Any]]) -> Attr
     result: Attributes = {}
     for spelling, value in given:
         key = form.renamed.get(spelling, spelling)
-        if spelling in form.ignored and value == form.ignored[spelling]:
+        plain = _plain(key, value)
+        if spelling in form.ignored and _same(plain, form.ignored[spelling]):
             continue
         if key in result:
             raise ScriptError(f"{name} gets {key} twice", code="BW106", help="pass it once")
-        result[key] = _plain(key, value)
+        result[key] = plain
     return result
+
+
+def _same(value: Any, other: Any) -> bool:
+    return isinstance(value, (bool, int, float, str)) and value == other
 
 
 def _plain(key: str, value: Any) -> Any:
     """The value of an attribute; constants of one element become numbers."""
+    if isinstance(value, ir.StringValue):
+        value = value.value
     if isinstance(value, ir.Constant) and value.data.size == 1:
         return value.data.item()
     if isinstance(value, ir.PrimValue):
@@ -314,30 +328,41 @@ def _multiply_add(x: GraphExpr, y: GraphExpr, z: GraphExpr) -> GraphExpr:
 def _alloc_storage(
     shape: GraphExpr,
     virtual_device_index: Any = 0,
-    scope: str = "global",
+    scope: Any = "global",
     dtype: Any = "uint8",
-    storage_scope: str = "global",
+    storage_scope: Any = "global",
 ) -> GraphExpr:
     """Memory that tensors are placed in; the compiler plans memory by itself."""
-    for where in (scope, storage_scope):
+    for where in (_plain("", scope), _plain("", storage_scope)):
         if where != "global":
             raise ScriptError(
                 f"memory.alloc_storage has no implementation with scope {where!r}",
                 code="BW106",
                 help='write scope="global"',
             )
-    return _op("zeros", shape, dtype=dtype_of(dtype))
+    return _op("zeros", shape, dtype=_plain("dtype", dtype))
 
 
-def _alloc_tensor(x: GraphExpr, *operands: GraphExpr, dtype: Any = "float32") -> GraphExpr:
-    """A tensor in storage: `(storage, shape)`, or `(storage, offset, shape)`."""
-    if len(operands) not in (1, 2):
+def _alloc_tensor(
+    x: GraphExpr,
+    *operands: GraphExpr | ir.DType,
+    dtype: Any = "float32",
+    runtime_device_index: Any = 0,
+) -> GraphExpr:
+    """A tensor in storage: `(storage, [offset,] shape, [dtype, [runtime_device_index]])`."""
+    is_type = [isinstance(v, (ir.DType, ir.StringValue)) for v in operands]
+    count = is_type.index(True) if True in is_type else len(operands)
+    places, rest = operands[:count], operands[count:]
+    if len(places) not in (1, 2) or len(rest) > 2:
         raise ScriptError(
-            f"memory.alloc_tensor takes a storage, an offset and a shape, got {1 + len(operands)}",
+            "memory.alloc_tensor takes a storage, an offset, a shape and a type, "
+            f"got {1 + len(operands)} arguments",
             code="BW106",
             help="write R.memory.alloc_tensor(storage, R.shape([n]), dtype=...)",
         )
-    return _op("zeros", operands[-1], dtype=dtype_of(dtype))
+    shape = places[-1]
+    assert isinstance(shape, GraphExpr)
+    return _op("zeros", shape, dtype=_plain("dtype", rest[0] if rest else dtype))
 
 
 def _captured_call(func: GraphExpr, *operands: GraphExpr) -> GraphExpr:

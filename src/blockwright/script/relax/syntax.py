@@ -91,3 +91,18 @@ def word(node: ast.stmt) -> str:
         "AugAssign": "x += …",
     }
     return words.get(type(node).__name__, type(node).__name__.lower())
+
+
+def last_assignment(body: list[ast.stmt], node: ast.If) -> tuple[str, ast.expr]:
+    """The name and value of the assignment at the end of a branch."""
+    last = body[-1] if body else None
+    target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
+    value = getattr(last, "value", None)
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.expr):
+        raise ParseProblem(
+            "BW103",
+            "a branch ends by assigning the value of the `if`",
+            node,
+            "if c: y = … else: y = …",
+        )
+    return target.id, value
