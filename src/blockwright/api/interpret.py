@@ -47,8 +47,8 @@ def interpret(
 
     Raises InterpretError: BW701-BW709 for arguments, BW711 unknown foreign function, BW751-BW767
     errors of tensor programs, BW768 calls nested too deeply, BW769 a value that does not have its
-    annotation. Raises ValidationError: the graph function is not valid, or a tensor program calls
-    another one with arguments that do not fit it.
+    annotation. Raises ValidationError: the graph function is not valid, or a tensor program
+    returns a value, or calls another one with arguments that do not fit it.
     """
     found = program.functions.get(entry) if isinstance(program, ir.IRModule) else program
     if isinstance(found, ir.GraphFunction):

@@ -30,7 +30,7 @@ from blockwright.ir import (
     is_atomic,
     tensor_problem,
 )
-from blockwright.support import InterpretError
+from blockwright.support import Diagnostic, InterpretError, ValidationError
 
 Run = Callable[[Env], None]
 CallGlobal = Callable[[RunState, str, list[Any]], None]
@@ -95,7 +95,7 @@ class CallCompiler(AtomicCompiler):
             )
 
         if returns_value(expr):
-            raise InterpretError(NO_RESULT, code="BW617", span=self.here, help=NO_RESULT_HELP)
+            raise self._no_result()
         site = self.site(expr)
 
         def leave(env: Env) -> None:
@@ -177,7 +177,7 @@ class CallCompiler(AtomicCompiler):
 
     def _call_global(self, expr: Call) -> Fn:
         if expr is not self.evaluated:
-            raise InterpretError(NO_RESULT, code="BW617", span=self.here, help=NO_RESULT_HELP)
+            raise self._no_result()
         name, args = self._name_of(expr), [self.argument(a) for a in expr.args[1:]]
         run = self.call_global
 
@@ -189,6 +189,9 @@ class CallCompiler(AtomicCompiler):
             return 0
 
         return call
+
+    def _no_result(self) -> ValidationError:
+        return ValidationError.collect([Diagnostic("BW617", NO_RESULT, self.here, NO_RESULT_HELP)])
 
     def _call_packed(self, expr: Call) -> Fn:
         name, args, site = (
