@@ -231,3 +231,25 @@ class Module:
 """)
     for error in refused(module, (np.zeros(4, "int32"),)):
         assert error.code == "BW617"
+
+
+def test_a_graph_function_that_runs_a_wrong_call_is_refused() -> None:
+    module = bw.from_source("""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def fill(X: T.Buffer((4,), "float32"), k: T.float32):
+        for i in range(4):
+            X[i] = k
+
+    @T.prim_func(private=True)
+    def outer(Y: T.Buffer((4,), "float32")):
+        Module.fill(Y.data, T.int32(2))
+
+    @R.function
+    def main():
+        return R.call_tir(cls.outer, (), R.Tensor((4,), "float32"))
+""")
+    for run in (bw.validate, bw.interpret):
+        with pytest.raises(BlockwrightError, match="k is float32, and its value is int32"):
+            run(module)

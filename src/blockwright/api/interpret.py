@@ -51,6 +51,12 @@ def interpret(
     returns a value, or calls another one with arguments that do not fit it.
     """
     found = program.functions.get(entry) if isinstance(program, ir.IRModule) else program
+    if isinstance(program, ir.IRModule):
+        is_program = isinstance(found, ir.PrimFunc)
+        checked = reachable_programs(program, entry) if is_program else None
+        problems = call_problems(program, checked)
+        if problems:
+            raise ValidationError.collect(problems)
     if isinstance(found, ir.GraphFunction):
         whole = program if isinstance(program, (ir.IRModule, ir.GraphFunction)) else found
         arguments = (*args, *_by_name(found, len(args), named))
@@ -63,10 +69,6 @@ def interpret(
             depth=depth,
             limit=limit,
         )
-    if isinstance(program, ir.IRModule):
-        problems = call_problems(program, reachable_programs(program, entry))
-        if problems:
-            raise ValidationError.collect(problems)
     interpret_program(
         program,  # pyright: ignore[reportArgumentType]  it reports objects of other kinds
         *args,
