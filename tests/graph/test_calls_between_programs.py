@@ -253,3 +253,31 @@ class Module:
     for run in (bw.validate, bw.interpret):
         with pytest.raises(BlockwrightError, match="k is float32, and its value is int32"):
             run(module)
+
+
+@pytest.mark.parametrize("argument", ["x", 'R.const([1, 2, 3, 4], "float32")'])
+def test_a_graph_function_compiles_with_programs_that_call_others(argument: str) -> None:
+    """Also where the call is evaluated while compiling."""
+    module = bw.from_source(f"""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def scale(X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32"), k: T.float32):
+        for i in range(4):
+            Y[i] = X[i] * k
+
+    @T.prim_func(private=True)
+    def outer(X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32")):
+        with T.block("call"):
+            T.reads(X[0:4])
+            T.writes(Y[0:4])
+            Module.scale(X.data, Y.data, 2)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        y = R.call_tir(cls.outer, ({argument},), R.Tensor((4,), "float32"))
+        return R.add(x, y)
+""")
+    x = np.array([1, 2, 3, 4], "float32")
+    assert np.from_dlpack(bw.compile(module)(x)).tolist() == [3, 6, 9, 12]
+    assert bw.interpret(module, x).tolist() == [3, 6, 9, 12]

@@ -9,7 +9,6 @@ ends of the operands.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from itertools import product
 
@@ -21,10 +20,10 @@ Ends = tuple[float, float]
 _LARGEST = 1 << 63
 _FLOAT64 = dtype_of("float64")
 _ARITHMETIC: dict[type[BinaryOp], Callable[[float, float], float]] = {
-    Add: operator.add,
-    Sub: operator.sub,
-    Mul: operator.mul,
-    Div: operator.truediv,
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    Div: lambda a, b: a / b,
 }
 _ROUNDING: dict[str, Callable[[float], float]] = {
     "floor": math.floor,
@@ -53,17 +52,15 @@ def _ends(ctx: Rewriter, value: Expr) -> Ends | None:
                 return None
             return float(low), float(high)
         case BinaryOp(a=a, b=b) if type(value) in _ARITHMETIC:
-            return _joined(_ARITHMETIC[type(value)], _ends(ctx, a), _ends(ctx, b))
+            return _joined(type(value), _ends(ctx, a), _ends(ctx, b))
         case Call(op=op, args=(a,)) if op in _ROUNDING and (ends := _ends(ctx, a)):
             return float(_ROUNDING[op](ends[0])), float(_ROUNDING[op](ends[1]))
         case _:
             return None
 
 
-def _joined(
-    operation: Callable[[float, float], float], a: Ends | None, b: Ends | None
-) -> Ends | None:
-    if a is None or b is None or (operation is operator.truediv and b[0] <= 0.0 <= b[1]):
+def _joined(kind: type[BinaryOp], a: Ends | None, b: Ends | None) -> Ends | None:
+    if a is None or b is None or (kind is Div and b[0] <= 0.0 <= b[1]):
         return None
-    corners = [operation(x, y) for x, y in product(a, b)]
+    corners = [_ARITHMETIC[kind](x, y) for x, y in product(a, b)]
     return (min(corners), max(corners)) if all(map(math.isfinite, corners)) else None

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from blockwright import ir
 from blockwright.build import build
 from blockwright.graph import constant
+from blockwright.graph.program_calls import reachable_programs
 from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.fuse_tir import drop_unused
@@ -77,7 +78,8 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     if not wanted:
         return module
     machine = ctx.target if ctx.target.is_host else Target("native")
-    library = build(ir.IRModule(wanted), machine, compile_cache=ctx.compile_cache)
+    called = {n: module[n] for name in wanted for n in reachable_programs(module, name)}
+    library = build(ir.IRModule(called | wanted), machine, compile_cache=ctx.compile_cache)
     functions = dict(module.functions)
     folder = _Folder(wanted, library)
     for name, function in graph_functions(module):

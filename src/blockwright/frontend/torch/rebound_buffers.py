@@ -74,8 +74,8 @@ def _keep(graph: Any, buffer: Any) -> None:
     with graph.inserting_after(last):
         old = graph.call_function(torch.ops.aten.clone.default, (buffer,))
     old.meta = {**buffer.meta, "val": buffer.meta["val"].clone()}
-    buffer.replace_all_uses_with(old, lambda user: user is not old and not _assigns(user, buffer))
 
+    def reads(user: Any) -> bool:
+        return user is not old and not (_rebinds(user) and user.args[0] is buffer)
 
-def _assigns(node: Any, buffer: Any) -> bool:
-    return _rebinds(node) and node.args[0] is buffer
+    buffer.replace_all_uses_with(old, reads)

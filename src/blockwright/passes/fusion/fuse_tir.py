@@ -74,6 +74,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis import with_one_box_per_buffer
+from blockwright.graph.program_calls import reachable_programs
 from blockwright.ir.attributes import IS_PRIVATE, NOALIAS
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.legalize import ProgramTable, with_scalar_symbols
@@ -286,11 +287,13 @@ def _rewrite(
 
 
 def drop_unused(functions: dict[str, ir.Node]) -> dict[str, ir.Node]:
-    """Drop private tensor programs that are no longer called."""
+    """Drop private tensor programs that are no longer called, also through others."""
     used: set[str] = set()
     for function in functions.values():
         if isinstance(function, ir.GraphFunction):
             used |= {g.name for g in ir.collect(function, ir.GlobalVar)}
+    module = ir.IRModule(functions)
+    used = {called for name in used for called in (name, *reachable_programs(module, name))}
     return {
         name: f
         for name, f in functions.items()
