@@ -140,6 +140,28 @@ def main(x: R.Tensor((4,), "float32")):
         module = run(parse(text), "normalize", "eliminate_common", "eliminate_dead")
         assert callees(module) == ["call_dps_library", "call_dps_library"]
 
+    def test_loops_whose_steps_check_sizes_stay(self) -> None:
+        module = bw.from_source("""
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def step(v: R.Tensor(("m",), "int32")):
+        m = T.int64()
+        w = R.match_cast(v, R.Tensor((4,), "int32"))
+        return w
+    @R.function
+    def main(x: R.Tensor(("n", "m"), "int32")):
+        n = T.int64()
+        m = T.int64()
+        v = R.scan(cls.step, x, carried=0, over=1)
+        return x
+""")
+        good, bad = np.ones((2, 4), "i4"), np.ones((2, 7), "i4")
+        for run in (bw.compile(module), lambda x: bw.interpret(module, x)):
+            np.testing.assert_array_equal(run(good), good)
+            with pytest.raises(bw.BlockwrightError, match="BW704"):
+                run(bad)
+
 
 class TestLegalize:
     def test_equal_programs_are_stored_once(self, parse: Any, run: Any, callees: Any) -> None:

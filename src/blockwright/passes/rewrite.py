@@ -6,9 +6,11 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from blockwright import ir
+from blockwright.graph.loops import LOOPS
 from blockwright.support import GraphError
 
-_EFFECTS = frozenset({"call_packed", "call_dps_library", "call_tir_inplace", "invoke_closure"})
+_EFFECTS = LOOPS | {"call_packed", "call_dps_library", "call_tir_inplace", "invoke_closure"}
+"""Operators that are kept even if nothing uses their results. The steps of loops may check sizes."""
 
 
 def graph_functions(module: ir.IRModule) -> list[tuple[str, ir.GraphFunction]]:
