@@ -172,7 +172,7 @@ def _overloads(word: str, rank: int) -> tuple[str, ...]:
 
 
 def _row(rank: int, average: bool) -> OpRow:
-    word = "avg" if average else "max"
+    word, kind = ("avg", "float") if average else ("max", "number")
 
     def oracle(x: Array, **attrs: Any) -> Array:
         return _oracle(x, average, attrs)
@@ -180,7 +180,7 @@ def _row(rank: int, average: bool) -> OpRow:
     return OpRow(
         f"nn.adaptive_{word}_pool{rank}d",
         ("data",),
-        lambda ctx, infos, attrs: pool_info(ctx, infos, attrs, rank, average, _wanted),
+        lambda ctx, infos, attrs: pool_info(ctx, infos, attrs, rank, kind, _wanted),
         lambda ctx, infos, attrs: _lower(ctx, infos, attrs, rank, average),
         oracle,
         {"output_size": REQUIRED, "layout": "NC" + letters_of(rank), "out_layout": None},

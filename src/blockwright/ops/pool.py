@@ -61,9 +61,9 @@ def _windows(ctx: OpContext, attrs: Attrs, rank: int) -> dict[str, Window]:
     return windows_of(ctx, attrs, [as_dim(size) for size in sizes], strides)
 
 
-def pool_input(ctx: OpContext, infos: Sequence[ir.Info], rank: int, average: bool) -> ir.TensorInfo:
+def pool_input(ctx: OpContext, infos: Sequence[ir.Info], rank: int, kind: str) -> ir.TensorInfo:
     (x,) = tensors(ctx, infos, 1, 1)
-    require_kind(ctx, x.dtype, "float" if average else "number")
+    require_kind(ctx, x.dtype, kind)
     if x.rank not in (-1, rank + 2):
         raise ctx.error(f"the input has rank {x.rank}, not {rank + 2}")
     return x
@@ -127,11 +127,15 @@ def pool_info(
     infos: Sequence[ir.Info],
     attrs: Attrs,
     rank: int,
-    average: bool,
+    kind: str,
     shape: Callable[[OpContext, Attrs, Letters], Letters],
 ) -> ir.Info:
-    """Result annotation of a pool; `shape` maps input dimensions to result dimensions by letter."""
-    x = pool_input(ctx, infos, rank, average)
+    """Result annotation of a pool of elements of a kind, "float" or "number".
+
+    Args:
+        shape: maps input dimensions to result dimensions by letter.
+    """
+    x = pool_input(ctx, infos, rank, kind)
     data, out = pool_layouts(ctx, attrs, rank)
     if x.shape is None:
         return unknown([x], x.dtype, rank + 2)
@@ -197,6 +201,7 @@ def _lower_average(
     dtype, program = known_dtype(ctx, infos[0], 0), Program(ctx.name)
     pool = _pool(ctx, program, infos, attrs, rank, ir.const(0, dtype))
     inner = accumulator(dtype)
+    divided = ir.truediv if dtype.is_float else ir.Div  # integers are truncated
 
     def term(step: Letters, tap: Letters) -> Any:
         return ir.cast_to(pool.element(step, tap), inner)
@@ -206,12 +211,14 @@ def _lower_average(
     def mean(*index: Any) -> Any:
         step, _ = pool.steps.place(index)
         if attrs["divisor"] is not None:
-            return ir.truediv(total[index], ir.const(attrs["divisor"], inner))
+            return divided(total[index], ir.const(attrs["divisor"], inner))
         count: Any = ONE
         for letter, window in pool.windows.items():
             extent = pool.extents[letter]
             count = ir.mul(count, _counted(ctx, attrs, window, extent, step[letter]))
-        return ir.truediv(total[index], ir.cast_to(count, inner))
+        # A window in the padding has no elements: NaN, or 0 for integers.
+        count = count if dtype.is_float else ir.maximum(count, ONE)
+        return divided(total[index], ir.cast_to(count, inner))
 
     return program.finish([program.compute("out", total.shape, mean, dtype)])
 
@@ -367,6 +374,8 @@ _MORE: dict[bool, tuple[Sample, ...]] = {
                    ceil_mode=True),
         mean_case(floats(1, 2, 5, 6), pool_size=3, strides=2, padding=1, divisor=-4),
         pool_case(floats(1, 2, 4, 4, dtype="float16"), pool_size=2, absolute=2e-3, tolerance=4.0),
+        pool_case(ints(1, 2, 5, 6, low=-9, high=9), pool_size=(2, 3), padding=1),
+        pool_case(ints(1, 2, 5, 5, low=-9, high=9), pool_size=2, divisor=-3, ceil_mode=True),
     ),
     False: (
         pool_case(ints(1, 2, 5, 5), pool_size=3, padding=1),
@@ -401,7 +410,7 @@ def _row(rank: int, average: bool) -> OpRow:
     return OpRow(
         f"nn.{word}_pool{rank}d",
         ("data",),
-        lambda ctx, infos, attrs: pool_info(ctx, infos, attrs, rank, average, _shape),
+        lambda ctx, infos, attrs: pool_info(ctx, infos, attrs, rank, "number", _shape),
         lambda ctx, infos, attrs: (_lower_average if average else _lower_max)(
             ctx, infos, attrs, rank
         ),
@@ -422,7 +431,7 @@ def _positions_row(rank: int) -> OpRow:
         return _positions(x, attrs)
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-        info = pool_info(ctx, infos, attrs, rank, False, _shape)
+        info = pool_info(ctx, infos, attrs, rank, "number", _shape)
         assert isinstance(info, ir.TensorInfo)
         return info.replace(dtype=I64)
 

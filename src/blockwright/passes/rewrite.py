@@ -10,7 +10,7 @@ from blockwright.graph.loops import LOOPS
 from blockwright.support import GraphError
 
 _EFFECTS = LOOPS | {"call_packed", "call_dps_library", "call_tir_inplace", "invoke_closure"}
-"""Operators that are kept even if nothing uses their results. The steps of loops may check sizes."""
+"""Operators that stay even if nothing uses their results. The steps of loops may check sizes."""
 
 
 def graph_functions(module: ir.IRModule) -> list[tuple[str, ir.GraphFunction]]:
