@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from fuzzing.functions import closures, loops, structures, updates
+from fuzzing.functions import closures, conditions, loops, structures, updates
 from fuzzing.functions.scope import Outer
 from fuzzing.graphs.draw import parameters_of, with_calls
 from fuzzing.graphs.program import CALLEES, Graph
@@ -14,6 +14,7 @@ from fuzzing.graphs.program import CALLEES, Graph
 __all__ = [
     "Module",
     "closures",
+    "conditions",
     "draw",
     "loops",
     "structures",

@@ -16,8 +16,9 @@ from fuzzing.eager.outcome import Outcome, problem_of
 from fuzzing.graphs.program import Array
 
 Stages = list[tuple[str, ir.IRModule]]
-REJECTED = ("BW704", "BW709")
-"""Codes of a call for which a checked cast does not hold."""
+REJECTED = ("BW704", "BW709", "BW708", "BW401")
+"""Codes of a call for which a checked cast does not hold, a size is not in its declared range, or
+an operator does not take the sizes; the interpreter deduces operators with numbers (BW401)."""
 
 
 def recorder(stages: Stages) -> Callable[[str, ir.IRModule, ir.IRModule], None]:

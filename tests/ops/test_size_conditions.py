@@ -66,7 +66,7 @@ CASES: dict[str, tuple[str, dict[int, list[Any]], list[int]]] = {
 
 
 @pytest.fixture(scope="module")
-def compiled() -> Any:
+def module() -> Any:
     functions = "".join(
         f"""
     @R.function
@@ -76,20 +76,29 @@ def compiled() -> Any:
 """
         for k, (body, _, _) in enumerate(CASES.values())
     )
-    return bw.compile(bw.from_source(f"@I.ir_module\nclass Module:{functions}"))
+    return bw.from_source(f"@I.ir_module\nclass Module:{functions}")
+
+
+@pytest.fixture(scope="module")
+def compiled(module: Any) -> Any:
+    return bw.compile(module)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_conditions_on_sizes(compiled: Any, name: str) -> None:
-    entry = compiled[f"f{list(CASES).index(name)}"]
+def test_conditions_on_sizes(module: Any, compiled: Any, name: str) -> None:
+    """The interpreter deduces operators with numbers: sizes that never fit are BW401."""
+    entry = f"f{list(CASES).index(name)}"
     _, good, bad = CASES[name]
     for size, wanted in good.items():
-        found = entry(np.arange(size, dtype="float32"))
-        np.testing.assert_array_equal(found.ravel(), np.ravel(wanted))
+        x = np.arange(size, dtype="float32")
+        for found in (compiled[entry](x), bw.interpret(module, x, entry=entry)):
+            np.testing.assert_array_equal(found.ravel(), np.ravel(wanted))
     for size in bad:
-        with pytest.raises(bw.ArgumentError) as caught:
-            entry(np.arange(size, dtype="float32"))
-        assert caught.value.code == "BW708"
+        x = np.arange(size, dtype="float32")
+        with pytest.raises(bw.ArgumentError, match="BW708"):
+            compiled[entry](x)
+        with pytest.raises(bw.BlockwrightError, match="BW708|BW401"):
+            bw.interpret(module, x, entry=entry)
 
 
 def test_conditions_that_no_size_fulfils_are_refused() -> None:

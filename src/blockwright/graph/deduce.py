@@ -157,13 +157,19 @@ def _operator(
     return _of_row(row, call, infos, OpContext(name, analyzer))
 
 
-def size_conditions(call: ir.GraphCall, analyzer: Analyzer) -> list[SizeCondition]:
-    """What an operator requires of the sizes of its annotated operands and does not prove."""
+def size_conditions(
+    call: ir.GraphCall, analyzer: Analyzer, infos: Sequence[ir.Info] | None = None
+) -> list[SizeCondition]:
+    """What an operator requires of the sizes of its operands and does not prove.
+
+    Args:
+        infos: annotations of the operands, if these have none.
+    """
     row = OPERATORS.get(call.op.name) if isinstance(call.op, ir.OpRef) else None
     if row is None or not row.conditional:
         return []
     ctx = OpContext(row.name, analyzer)
-    _of_row(row, call, _argument_infos(call.args), ctx)
+    _of_row(row, call, _argument_infos(call.args) if infos is None else infos, ctx)
     return ctx.unproved
 
 

@@ -53,6 +53,65 @@ class Module:
             grown = R.add(x, R.full((n,), k, "float32"))
             y = cls.again(grown, R.shape([k - 2]), R.subtract(steps, R.const(1, "int64")))
         return y
+
+    @R.function(private=True)
+    def ranged(s: R.Shape(("k",))):
+        R.func_attr({"tir_var_lower_bound": {"k": 2}, "tir_var_upper_bound": {"k": 5}})
+        k = T.int64()
+        return R.arange(0, k, 1, "int64")
+
+    @R.function
+    def inlined(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        return R.concat([cls.ranged(R.shape([n - 3])), cls.ranged(R.shape([n - 4]))])
+
+    @R.function
+    def unused(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        y = cls.ranged(R.shape([n - 3]))
+        return x
+
+    @R.function(private=True)
+    def found(x: R.Tensor(("n",), "float32")):
+        R.func_attr({"tir_var_lower_bound": {"k": 2}})
+        n, k = T.int64(), T.int64()
+        y = R.match_cast(R.unique(x), R.Tensor((k,), "float32"))
+        return y
+
+    @R.function
+    def counted(x: R.Tensor(("n",), "float32")):
+        return cls.found(x)
+
+    @R.function(private=True)
+    def longer(x: R.Tensor(("k + 3",), "float32"), y: R.Tensor(("2 * m",), "float32")):
+        R.func_attr({"tir_var_upper_bound": {"m": 2}})
+        k, m = T.int64(), T.int64()
+        return R.zeros((m,), "float32")
+
+    @R.function
+    def solved(x: R.Tensor(("n",), "float32")):
+        return cls.longer(x, x)
+
+    @R.function
+    def chosen(x: R.Tensor(("n",), "float32"), c: R.Tensor((), "bool")):
+        n = T.int64()
+
+        @R.function
+        def one(s: R.Shape(("k",))) -> R.Tensor(("k",), "int64"):
+            R.func_attr({"tir_var_lower_bound": {"k": 2}})
+            k = T.int64()
+            return R.arange(0, k, 1, "int64")
+
+        @R.function
+        def other(s: R.Shape(("k",))) -> R.Tensor(("k",), "int64"):
+            k = T.int64()
+            return R.zeros((k,), "int64")
+
+        if c:
+            f = one
+        else:
+            f = other
+        return f(R.shape([n - 3]))
 """
 CASES: list[tuple[str, list[tuple[Any, ...]], list[tuple[Any, ...]]]] = [
     ("shape", [(X, (0,)), (X, (2,))], [(X, (-2,))]),
@@ -60,8 +119,15 @@ CASES: list[tuple[str, list[tuple[Any, ...]], list[tuple[Any, ...]]]] = [
     ("cast", [(X, (2,)), (X, (5,))], [(X, (1,)), (X, (6,)), (X, (-3,))]),
     ("field", [(X, (2, (1,)))], [(X, (-2, (1,))), (X, (2, (-1,)))]),
     ("inner", [(X,), (X[:3],)], [(X[:2],)]),
+    ("inlined", [(np.ones(6, "f4"),), (np.ones(8, "f4"),)],
+     [(np.ones(5, "f4"),), (np.ones(9, "f4"),), (np.ones(2, "f4"),)]),
+    ("unused", [(np.ones(6, "f4"),)], [(np.ones(4, "f4"),), (np.ones(9, "f4"),)]),
+    ("counted", [(X,)], [(np.ones(3, "f4"),)]),
+    ("solved", [(np.ones(4, "f4"),)], [(np.ones(2, "f4"),), (np.ones(6, "f4"),)]),
+    ("chosen", [(np.ones(6, "f4"), np.array(True)), (np.ones(4, "f4"), np.array(False))],
+     [(np.ones(4, "f4"), np.array(True)), (np.ones(2, "f4"), np.array(False))]),
     ("again", [(X, (4,), np.array(2))], [(X, (4,), np.array(3)), (X, (-1,), np.array(0))]),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

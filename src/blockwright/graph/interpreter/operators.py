@@ -8,13 +8,14 @@ what broadcasts by accident is rejected. The result must have the deduced shape 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.graph.deduce import size_conditions
 from blockwright.graph.interpreter.symbols import Symbols
 from blockwright.graph.interpreter.values import Array, Mismatch, Shape, is_array, is_tuple
 from blockwright.interp import interpret
@@ -37,6 +38,42 @@ def _evaluated(value: Any, symbols: Symbols) -> Any:
     if isinstance(value, (list, tuple)):  # NumPy takes tuples of axes, no lists
         return tuple(_evaluated(v, symbols) for v in cast("Sequence[Any]", value))
     return value
+
+
+def check_sizes(call: ir.GraphCall, known: Sequence[ir.Info | None], symbols: Symbols) -> None:
+    """Check what an operator requires of symbolic attributes, such as a bound of a slice.
+
+    What it requires of sizes alone is checked when the call is deduced with numbers.
+
+    Raises: InterpretError BW708.
+    """
+    symbolic = any(
+        isinstance(node, ir.Var) for value in call.attrs.values() for node in _expressions(value)
+    )
+    infos = [info for info in known if info is not None]
+    if not symbolic or len(infos) < len(known):
+        return
+    try:
+        conditions = size_conditions(call, Analyzer(), infos)
+    except GraphError:  # sizes that are not known to agree; the numbers may
+        return
+    for condition in conditions:
+        if not symbols.value(condition.holds):
+            numbers = tuple(symbols.value(value) for value in condition.values)
+            raise InterpretError(
+                condition.message % numbers,
+                code="BW708",
+                span=call.span,
+                help="pass tensors of other sizes",
+            )
+
+
+def _expressions(value: Any) -> Iterator[ir.Node]:
+    if isinstance(value, ir.Expr):
+        yield from ir.walk(value)
+    elif isinstance(value, (list, tuple)):
+        for part in cast("Sequence[Any]", value):
+            yield from _expressions(part)
 
 
 class _Call:

@@ -15,7 +15,11 @@ from blockwright.graph.deduce import deduce_call
 from blockwright.graph.interpreter.foreign import Foreign, called_foreign, find_foreign
 from blockwright.graph.interpreter.loops import run_scan, run_while_loop
 from blockwright.graph.interpreter.memory import Memory, detached
-from blockwright.graph.interpreter.operators import evaluated_attributes, operator_result
+from blockwright.graph.interpreter.operators import (
+    check_sizes,
+    evaluated_attributes,
+    operator_result,
+)
 from blockwright.graph.interpreter.programs import run_library, run_program
 from blockwright.graph.interpreter.symbols import Symbols, new_symbols
 from blockwright.graph.interpreter.values import (
@@ -72,7 +76,7 @@ class Frame:
         self.callee = callee
         self.values: dict[ir.GraphVar, Any] = dict(callee.values)
         self.symbols = Symbols(callee.symbols)
-        self.attrs: dict[str, Any] = callee.owner.attrs
+        self.attrs: dict[str, Any] = callee.function.attrs
         self.infos = deduced.infos
 
 
@@ -348,6 +352,7 @@ class Interpreter:
 
     def _operator(self, op: ir.OpRef, call: ir.GraphCall, args: Sequence[Any], frame: Frame) -> Any:
         known = [self._static(a, frame) for a in call.args]
+        check_sizes(call, known, frame.symbols)
         attrs = evaluated_attributes(call.attrs, frame.symbols)
         return operator_result(op.name, args, known, attrs, self.options.exact, call.span)
 

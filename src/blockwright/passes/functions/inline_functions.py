@@ -40,7 +40,7 @@ through a branch, a recursion or the caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -49,7 +49,9 @@ from blockwright import ir
 from blockwright.graph.call_graph import callees, reachable, recursive_functions
 from blockwright.graph.effects import nested_bodies
 from blockwright.graph.loops import is_loop
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.functions.solutions import is_size, solution
 from blockwright.passes.rewrite import graph_functions, unique_name
 from blockwright.support import GraphError
 
@@ -122,6 +124,7 @@ class _Scope(ir.Mutator):
         self.inliner = inliner
         self.values: dict[ir.GraphVar, _Value] = {} if outer is None else dict(outer.values)
         self.symbols: dict[ir.Var, ir.Expr] = {} if outer is None else dict(outer.symbols)
+        self.attrs: Mapping[str, Any] = {} if outer is None else outer.attrs  # of the function
 
     def __call__(self, node: Any) -> Any:
         if isinstance(node, ir.Var):
@@ -153,7 +156,14 @@ class _Scope(ir.Mutator):
     def rename(self, symbols: Iterable[ir.Var]) -> None:
         """Give symbols that are bound here a fresh identity, and a name that is not taken."""
         for symbol in dict.fromkeys(symbols):
-            self.symbols[symbol] = self.inliner.symbol(symbol.name, symbol.type, symbol)
+            fresh = self.inliner.symbol(symbol.name, symbol.type, symbol)
+            self.symbols[symbol] = fresh
+            self.inliner.declare(fresh, self.range_of(symbol))
+
+    def range_of(self, symbol: ir.Var) -> dict[str, int]:
+        """The declared bounds of a symbol, by attribute."""
+        found = {key: self.attrs.get(key, {}).get(symbol.name) for key in _BOUNDS}
+        return {key: int(bound) for key, bound in found.items() if bound is not None}
 
 
 def _is_function(value: _Value) -> bool:
@@ -171,6 +181,7 @@ class _Inliner:
         self.bound: set[ir.Var] = set()  # symbols of the function that is built
         self.symbol_names: set[str] = set()
         self.kept: set[ir.Var] = set()  # symbols of its own casts, which keep their names
+        self.ranges: dict[str, dict[str, int]] = {}  # attribute → name of a new symbol → bound
 
     def function(self, function: ir.GraphFunction) -> ir.GraphFunction:
         self.names = {param.name: 0 for param in function.params}
@@ -178,8 +189,19 @@ class _Inliner:
         self.kept = _cast_symbols(function.body) - self.bound
         self.symbol_names = {symbol.name for symbol in (*self.bound, *self.kept)}
         scope = _Scope(self)
+        scope.attrs = function.attrs
         body = self._sequence(function.body, scope)
-        return function.replace(body=body, ret_info=scope.annotation(function.ret_info))
+        ranges = {key: {**function.attrs.get(key, {}), **new} for key, new in self.ranges.items()}
+        return function.replace(
+            body=body,
+            ret_info=scope.annotation(function.ret_info),
+            attrs={**function.attrs, **ranges},
+        )
+
+    def declare(self, symbol: ir.Var, ends: Mapping[str, int]) -> None:
+        """State the range of a symbol of an inlined function."""
+        for key, bound in ends.items():
+            self.ranges.setdefault(key, {})[symbol.name] = bound
 
     def symbol(self, name: str, type: ir.DType, original: ir.Var | None = None) -> ir.Var:
         """A new symbol; its name is unique, because bounds and sizes are stated by name."""
@@ -218,14 +240,18 @@ class _Inliner:
         """A function whose body is inlined; it captures values of this place."""
         function = closure.function
         scope = _Scope(self, closure.scope)
+        scope.attrs = function.attrs
         symbols = (s for p in function.params for s in ir.parameter_symbols(p.info))
         own = [s for s in symbols if scope.symbols.get(s, s) not in self.bound]
+        outer, self.ranges = self.ranges, {}
         scope.rename(own)
         params = tuple(self._fresh(p, scope) for p in function.params)
         scope.values.update(zip(function.params, params, strict=True))
         body = self._entered(function, lambda: self._sequence(function.body, scope))
         result = scope.annotation(function.ret_info)
-        return function.replace(params=params, body=body, ret_info=result, info=None)
+        attrs = {**function.attrs, **self.ranges}
+        self.ranges = outer
+        return function.replace(params=params, body=body, ret_info=result, attrs=attrs, info=None)
 
     def _entered(self, function: ir.GraphFunction, run: Callable[[], _T]) -> _T:
         """Inline a function. Raises: GraphError BW423 if that does not end."""
@@ -362,6 +388,7 @@ class _Inliner:
         """Emit the body of a function for these arguments."""
         function = closure.function
         scope = _Scope(self, closure.scope)
+        scope.attrs = function.attrs
         infos = [param.info for param in function.params]
         scope.rename(
             s
@@ -399,11 +426,24 @@ class _Inliner:
             return value
         int64 = ir.dtype_of("int64")
         sizes = tuple(self.symbol(f"{param.name}{axis}", int64) for axis in range(info.rank))
+        pattern = ir.TensorInfo(sizes, info.dtype, device=info.device)
+        matched = self._matched(param, value, pattern, scope)
         for symbol in inside:
             axis = next(k for k, d in enumerate(info.shape) if ir.uses_var(d, {symbol}))
-            scope.symbols[symbol] = _solution(info.shape[axis], sizes[axis])
-        pattern = ir.TensorInfo(sizes, info.dtype, device=info.device)
-        return self._matched(param, value, pattern, scope)
+            self._named(symbol, solution(info.shape[axis], sizes[axis]), scope)
+        return matched
+
+    def _named(self, symbol: ir.Var, size: ir.Expr, scope: _Scope) -> None:
+        """Give a symbol its size, which is cast to the symbol where its range has to be checked."""
+        if is_size(size) and not scope.range_of(symbol):
+            scope.symbols[symbol] = size
+            return
+        scope.rename([symbol])
+        fresh = scope.symbols[symbol]
+        sizes = ir.ShapeExpr((size,), info=ir.ShapeInfo((size,)))
+        info = ir.ShapeInfo((fresh,))
+        var = ir.GraphVar(self._unused(symbol.name), info=info)
+        self.bindings.append(ir.MatchCast(var, sizes, info))
 
 
 def _cast_symbols(body: ir.SeqExpr) -> set[ir.Var]:
@@ -423,21 +463,9 @@ def _cast_symbols(body: ir.SeqExpr) -> set[ir.Var]:
 _NESTED = 50
 """Calls of a function that may be inlined into each other."""
 
+_BOUNDS = (LOWER_BOUND, UPPER_BOUND)
+
 _CHECKED = (ir.TensorInfo, ir.ShapeInfo, ir.PrimInfo, ir.TupleInfo)
-
-
-def _solution(dim: ir.Expr, size: ir.Expr) -> ir.Expr:
-    """The symbol of a linear dimension such as `2 * n + 1`, for a dimension of this size."""
-    if isinstance(dim, ir.Var):
-        return size
-    assert isinstance(dim, (ir.Add, ir.Sub, ir.Mul))  # `parameter_symbols` accepted it
-    symbol_first = not isinstance(dim.a, ir.IntImm)
-    inner, number = (dim.a, dim.b) if symbol_first else (dim.b, dim.a)
-    if isinstance(dim, ir.Mul):
-        return _solution(inner, ir.floordiv(size, number))
-    if isinstance(dim, ir.Add):
-        return _solution(inner, size - number)
-    return _solution(inner, size + number if symbol_first else number - size)
 
 
 def _known_flag(condition: ir.GraphExpr) -> bool | None:

@@ -58,6 +58,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.functions.outline import Outliner
 from blockwright.passes.rewrite import graph_functions
@@ -98,7 +99,11 @@ class _Lifter(Outliner):
         known = info.ret if isinstance(info, ir.CallableInfo) else None
         new = self.outlined(f"{self.name}_{name}", function.body, known, function.params)
         lifted = self.created[new.name]
-        self.created[new.name] = lifted.replace(pure=function.pure)
+        own = {key: function.attrs.get(key, {}) for key in (LOWER_BOUND, UPPER_BOUND)}
+        ranges = {key: {**lifted.attrs.get(key, {}), **ends} for key, ends in own.items() if ends}
+        self.created[new.name] = lifted.replace(
+            pure=function.pure, attrs={**lifted.attrs, **ranges}
+        )
         args = (ir.GlobalVar(new.name), ir.TupleExpr(new.inputs))
         return ir.GraphCall(ir.OpRef("make_closure"), args, info=info)
 
