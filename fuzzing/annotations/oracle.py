@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from blockwright import ir
+from blockwright.graph import symbol_ranges
 from blockwright.interp import interpret
 from blockwright.ops.table import OPERATORS
 
@@ -120,6 +121,17 @@ def check(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
         raise CastFails(f"type {value.dtype}")
 
 
+def _check_ranges(function: ir.GraphFunction, sizes: Sizes, before: Sizes) -> None:
+    """Raise CastFails unless new sizes are in the ranges that the function declares."""
+    new = [symbol for symbol in sizes if symbol not in before]
+    for symbol, bounds in symbol_ranges(function.attrs, new).items():
+        low, extent = ir.const_int(bounds.min), ir.const_int(bounds.extent)
+        assert low is not None
+        assert extent is not None
+        if not low <= sizes[symbol] < low + extent:
+            raise CastFails(f"{symbol.name} = {sizes[symbol]} is out of range")
+
+
 class Evaluation:
     """Evaluates one function of a module."""
 
@@ -139,10 +151,13 @@ class Evaluation:
             bind(param.info, array, self.sizes)
         for param, array in values.items():
             check(param.info, array, self.sizes)
+        _check_ranges(function, self.sizes, outer)
         for binding in function.bindings:
             if isinstance(binding, ir.MatchCast):
                 value = self._value(binding.value, values)
+                before = dict(self.sizes)
                 bind(binding.pattern, value, self.sizes)
+                _check_ranges(function, self.sizes, before)
                 check(binding.pattern, value, self.sizes)
                 values[binding.var] = value
             elif isinstance(binding, ir.VarBinding):

@@ -97,7 +97,7 @@ def test_conditions_on_sizes(module: Any, compiled: Any, name: str) -> None:
         x = np.arange(size, dtype="float32")
         with pytest.raises(bw.ArgumentError, match="BW708"):
             compiled[entry](x)
-        with pytest.raises(bw.BlockwrightError, match="BW708|BW401"):
+        with pytest.raises(bw.BlockwrightError, match=r"BW708|BW401"):
             bw.interpret(module, x, entry=entry)
 
 
