@@ -1,4 +1,4 @@
-"""Rewrite in-place operators as functional ones.
+"""Rewrite in-place operators as functional ones, and evaluate `torch.func.vmap`.
 
 `relu_(x)` equals `relu(x)` unless the old x, or a view of it, is read afterwards. If the graph
 proves that it is not, as in most networks, nothing changes; otherwise PyTorch rewrites the program
@@ -48,7 +48,8 @@ def functional(program: Any) -> Any:
     program = without_gradient_regions(program)
     program = with_rebound_buffers(program, _seen_through)
     module = program.graph_module
-    if all(map(_harmless, all_nodes(module))) and not has_typed_region(module):
+    batched = any(map(_is_transform, all_nodes(module)))
+    if all(map(_harmless, all_nodes(module))) and not has_typed_region(module) and not batched:
         return program
     _refuse_repeated(program)
     changed = _changed_inputs(program)
@@ -64,6 +65,11 @@ def functional(program: Any) -> Any:
     }
     with _identities_as_aliases(program):
         return rewritten(program, decompositions(composites))
+
+
+def _is_transform(node: Any) -> bool:
+    """Whether a node belongs to `torch.func.vmap`, which PyTorch's rewriting evaluates."""
+    return getattr(node.target, "__module__", None) == "torch._functorch.predispatch"
 
 
 def _refuse_repeated(program: Any) -> None:
