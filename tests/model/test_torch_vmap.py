@@ -43,3 +43,13 @@ def test_mapped_functions(kind: Any, dynamic: bool) -> None:
 
 def _listed(results: Any) -> Any:
     return results if isinstance(results, (list, tuple)) else (results,)
+
+
+class Derived(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.func.grad(lambda a: (a**2).sum())(x)
+
+
+def test_gradients_whose_export_fails_are_refused() -> None:
+    with pytest.raises(bw.ImporterError, match=r"BW509.*torch\.func\.grad"):
+        bw.compile(Derived(), (torch.randn(4),))

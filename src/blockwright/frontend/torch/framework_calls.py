@@ -14,7 +14,7 @@ with one axis more; what computes with them is left to PyTorch too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -76,6 +76,27 @@ def refuse_quantized(program: Any) -> None:
                 help="round with torch.fake_quantize_per_tensor_affine, or compute with integers",
                 notes=(origin(node),),
             )
+
+
+def refuse_transformed(program: Any) -> None:
+    """Raise ImporterError BW509 if the exporter made constants of tensors of `torch.func.grad`.
+
+    It takes what a transformed function reads of the example inputs for constants.
+    """
+    from torch._C import _functorch  # pyright: ignore[reportPrivateUsage]
+
+    if any(map(_functorch.is_functorch_wrapped_tensor, _tensors(program.constants.values()))):
+        raise ImporterError(
+            "PyTorch could not export a transformation of a function, such as torch.func.grad",
+            code="BW509",
+            help="call it outside of the compiled model; torch.func.vmap and jvp are exported",
+        )
+
+
+def _tensors(values: Iterable[Any]) -> list[Any]:
+    import torch
+
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def touches_complex(node: Any) -> bool:

@@ -30,6 +30,7 @@ from blockwright.frontend.torch.framework_calls import (
     framework_call,
     is_complex,
     refuse_quantized,
+    refuse_transformed,
     touches_complex,
 )
 from blockwright.frontend.torch.guards import (
@@ -97,6 +98,7 @@ class Importer:
         self.exported = program
         self.falls_back = fallback == "framework"
         refuse_quantized(program)
+        refuse_transformed(program)
         decisions = Decisions(program)
         self.program = program = with_known_operators(
             functional(program), is_known, can_call if self.falls_back else no_node
