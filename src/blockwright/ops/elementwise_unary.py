@@ -264,7 +264,6 @@ ROWS: tuple[OpRow, ...] = (
         _sign,
         reference(lambda x: (x > 0) * 1.0 - (x < 0)),
         kind="number",
-        onnx=("Sign",),
         torch=("aten.sign.default", "aten.sgn.default"),
         samples=_NUMBERS,
         doc="-1, 0 or 1; 0 for NaN.",

@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 
 from blockwright import ir
+from blockwright.frontend.float8 import LARGEST, saturated
 from blockwright.frontend.onnx.call import Call, Converters, Value, dims_of, dtype_of
 from blockwright.frontend.onnx.model import element_type
 
@@ -109,6 +110,16 @@ def _equal(call: Call) -> Value:
     return call.apply("equal", a, b)
 
 
+@TABLE.op("Sign")
+def _sign(call: Call) -> Value:
+    """-1, 0 or 1; NaN of NaN, of which the row gives 0 as PyTorch does."""
+    x = call.tensor(0)
+    sign = call.apply("sign", x)
+    if not dtype_of(x).is_float:
+        return sign
+    return call.apply("where", call.apply("isnan", x), x, sign)
+
+
 @TABLE.op("Cast")
 def _cast(call: Call) -> Value:
     dtype = element_type(call.attr("to"), "the result")
@@ -135,8 +146,8 @@ def converted(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
         return call.apply("not_equal", x, call.scalar(0, dtype_of(x)))
     if dtype.name == "float8_e8m0fnu":
         return _power_of_two(call, x, dtype)
-    if dtype.name in _LARGEST and call.attr("saturate", 1):
-        x = _saturated(call, x, dtype)
+    if dtype.name in LARGEST and call.attr("saturate", 1):
+        x = saturated(call.apply, x, dtype)
     if dtype.is_int and dtype.bits < 8 and dtype_of(x).is_float:
         x = _low_bits(call, call.apply("astype", x, dtype=ir.dtype_of("int32")), dtype)
     return call.apply("astype", x, dtype=dtype)
@@ -175,22 +186,6 @@ def _power_of_two(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
         rounded = call.apply("logical_and", up, room)
         exponent = call.apply("add", exponent, call.cast(rounded, "int32"))
     return call.apply("reinterpret", call.cast(exponent, "uint8"), dtype=dtype)
-
-
-_LARGEST = {
-    "float8_e4m3fn": 448.0,
-    "float8_e4m3fnuz": 240.0,
-    "float8_e5m2": 57344.0,
-    "float8_e5m2fnuz": 57344.0,
-}
-
-
-def _saturated(call: Call, x: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
-    """Clamp to the finite range of an 8-bit float; NaN stays NaN."""
-    if not dtype_of(x).is_float or dtype_of(x).bits < 16:
-        return x
-    high = _LARGEST[dtype.name]
-    return call.apply("clip", x, min=-high, max=high)
 
 
 @TABLE.op("Selu")

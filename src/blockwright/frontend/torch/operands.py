@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from blockwright import ir
+from blockwright.frontend.float8 import saturated
 from blockwright.frontend.torch.promotion import stored_number
 from blockwright.graph import constant, shape_value
 from blockwright.support import ImporterError, IRError
@@ -107,9 +108,15 @@ def result_type(node: Any) -> ir.DType:
 
 
 def cast_to(imp: Importer, value: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
-    """Cast unless the type matches already."""
+    """Cast unless the type matches already.
+
+    Of the floats of 8 bits, PyTorch saturates `float8_e4m3fn`, which has no infinity, but not those
+    of which an infinity or a NaN shows that a number was too large.
+    """
     if value.tensor_info.dtype is dtype:
         return value
+    if dtype.name == "float8_e4m3fn":
+        value = saturated(imp.builder.op, value, dtype)
     return imp.builder.op("astype", value, dtype=dtype)
 
 
