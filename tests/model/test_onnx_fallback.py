@@ -128,3 +128,14 @@ def test_without_the_runtime_the_error_says_what_to_install(
         bw.compile(inverted())
     assert caught.value.code == "BW501"
     assert "pip install onnxruntime" in (caught.value.help or "")
+
+
+@needs_runtime
+def test_a_bernoulli_variable_is_1_at_the_rate_given() -> None:
+    """The body by which ONNX defines the operator gives 1 at the rate 1 - p."""
+    node = helper.make_node("Bernoulli", ["p"], ["y"], seed=1.0)
+    with pytest.warns(bw.BlockwrightWarning, match="RandomUniformLike"):
+        exe = bw.compile(model([node], [value("p", ["n"])], [value("y", ["n"])], {}))
+    p = np.array([0, 1, 1, 0, 1], "float32")
+    np.testing.assert_array_equal(exe(p)[0], p)
+    assert abs(exe(np.full(10_000, 0.3, "float32"))[0].mean() - 0.3) < 0.03

@@ -239,3 +239,111 @@ def test_triangles_whose_diagonal_is_computed(upper: int, kind: str) -> None:
     for k in (-5, -1, 0, 2, 5, least, most):
         wanted = (np.triu if upper else np.tril)(x, int(np.clip(k, -9, 9)))
         np.testing.assert_array_equal(exe(x, np.array(k))[0], wanted)
+
+
+def test_frames_of_a_complex_signal() -> None:
+    node = helper.make_node("STFT", ["x", "step", "window"], ["y"], onesided=0)
+    window = np.hanning(8).astype("float32")
+    made = program(node, {"x": [1, "n", 2]}, {"step": np.array(3), "window": window})
+    x = drawn(1, 21, 2)
+    signal = x[0, :, 0] + 1j * x[0, :, 1]
+    frames = np.lib.stride_tricks.sliding_window_view(signal, 8)[::3]
+    wanted = np.fft.fft(frames * window)
+    found = bw.interpret(made, x)[0]
+    np.testing.assert_allclose(found[..., 0], wanted.real, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[..., 1], wanted.imag, rtol=1e-4, atol=1e-5)
+
+
+def test_signals_state_whether_they_are_complex() -> None:
+    """A last axis of any size would be read as real numbers."""
+    node = helper.make_node("DFT", ["x"], ["y"])
+    with pytest.raises(bw.ImporterError, match="declare it as 1 for real numbers, or as 2"):
+        program(node, {"x": [1, 8, "parts"]})
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_exclusive_sums_along_axes_of_any_length(reverse: int) -> None:
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"], exclusive=1, reverse=reverse)
+    exe = bw.compile(program(node, {"x": [2, "n"]}, {"axis": np.array(1)}))
+    for length in (0, 1, 4):
+        sums = np.tile(np.arange(length, dtype="float32"), (2, 1))
+        found = exe(np.ones((2, length), "float32"))[0]
+        np.testing.assert_array_equal(found, sums[:, ::-1] if reverse else sums)
+
+
+def test_sign_of_nan_is_nan() -> None:
+    made = program(helper.make_node("Sign", ["x"], ["y"]), {"x": ["n"]})
+    x = np.array([np.nan, -np.inf, -0.5, -0.0, 2.0], "float32")
+    np.testing.assert_array_equal(bw.compile(made)(x)[0], [np.nan, -1, -1, 0, 1])
+    np.testing.assert_array_equal(bw.interpret(made, x), [np.nan, -1, -1, 0, 1])
+
+
+def gathering(shape: list[Any], places: list[Any], batch: int = 0) -> Any:
+    node = helper.make_node("GatherND", ["x", "at"], ["y"], batch_dims=batch)
+    inputs = [
+        helper.make_tensor_value_info("x", FLOAT, shape),
+        helper.make_tensor_value_info("at", TensorProto.INT64, places),
+    ]
+    outputs = [helper.make_tensor_value_info("y", FLOAT, None)]
+    graph = helper.make_graph([node], "graph", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+@pytest.mark.parametrize("place", [[0, 4], [0, 7], [1, -5], [1, -6], [3, 0], [-4, 0]])
+def test_each_coordinate_lies_within_its_own_axis(place: list[int]) -> None:
+    """Also where the position in memory would be that of another row's element."""
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    exe = bw.compile(gathering(["n", 4], ["k", 2]))
+    np.testing.assert_array_equal(exe(x, np.array([[2, -1], [-3, 0]]))[0], [11, 0])
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(x, np.array([place]))
+    assert caught.value.code == "BW708"
+
+
+def test_coordinates_of_a_batch_select_from_their_own_row() -> None:
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    exe = bw.compile(gathering(["n", "m", 4], ["n", "k", 1], batch=1))
+    found = exe(x, np.array([[[1], [0]], [[2], [-1]]]))[0]
+    np.testing.assert_array_equal(found, np.stack([x[0, [1, 0]], x[1, [2, 2]]]))
+    exe = bw.compile(gathering(["n", "m", 4], ["n", "m", 1], batch=2))
+    found = exe(x, np.array([[[1], [0], [3]], [[2], [-1], [0]]]))[0]
+    np.testing.assert_array_equal(found, [[1, 4, 11], [14, 19, 20]])
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(x, np.array([[[1], [0], [4]], [[2], [-1], [0]]]))
+    assert caught.value.code == "BW708"
+
+
+def test_parameters_belong_to_the_activations_that_take_one() -> None:
+    """The only alpha is that of the first function with an alpha, which is the second of all."""
+    for alpha in (0.3, None):
+        given: dict[str, Any] = {} if alpha is None else {"activation_alpha": [alpha]}
+        node = helper.make_node(
+            "RNN",
+            ["x", "w", "r"],
+            ["y"],
+            hidden_size=1,
+            direction="bidirectional",
+            activations=["Relu", "LeakyRelu"],
+            **given,
+        )
+        weights = {"w": np.ones((2, 1, 1), "float32"), "r": np.zeros((2, 1, 1), "float32")}
+        exe = bw.compile(program(node, {"x": ["n", 1, 1]}, weights))
+        x = np.array([2, -1, -4], "float32")
+        found = exe(x.reshape(3, 1, 1))[0].reshape(3, 2)
+        slope = np.float32(0.01 if alpha is None else alpha)
+        np.testing.assert_allclose(found[:, 0], np.maximum(x, 0))
+        np.testing.assert_allclose(found[:, 1], np.where(x < 0, slope * x, x), rtol=1e-6)
+
+
+def test_every_direction_lists_its_activations() -> None:
+    node = helper.make_node(
+        "RNN",
+        ["x", "w", "r"],
+        ["y"],
+        hidden_size=1,
+        direction="bidirectional",
+        activations=["Relu"],
+    )
+    weights = {"w": np.ones((2, 1, 1), "float32"), "r": np.zeros((2, 1, 1), "float32")}
+    with pytest.raises(bw.ImporterError, match="list those of all directions"):
+        program(node, {"x": ["n", 1, 1]}, weights)

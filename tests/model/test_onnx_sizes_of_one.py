@@ -245,3 +245,26 @@ def test_windows_in_turn_give_the_length_a_lower_bound() -> None:
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=1e-3)
     with pytest.raises(bw.ArgumentError, match=r"BW708.*expected at least 400, got 399"):
         exe(drawn(2, 1, 399), drawn(2, 1, 1))
+
+
+def test_squeeze_without_axes_keeps_axes_of_several_elements() -> None:
+    """Which axes there are must not depend on the call: one of size 1 is refused."""
+    exe = compared([node("Squeeze", "x", "r")], [info("x", ["n", 1, 4])], [[drawn(3, 1, 4)]])
+    assert exe(drawn(0, 1, 4))[0].shape == (0, 4)
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(drawn(1, 1, 4))
+    assert caught.value.code == "BW708"
+    assert "name the axes to squeeze" in str(caught.value)
+    twice = [node("Concat", "x x", "y", axis=0), node("Squeeze", "y", "r")]
+    x = np.zeros((1, 1, 4), "float32")
+    assert bw.compile(built(twice, [info("x", ["n", 1, 4])]))(x)[0].shape == (2, 4)
+
+
+def test_squeeze_of_a_size_that_data_decide() -> None:
+    """The number of places is known when the model runs, and is checked there."""
+    nodes = [node("NonZero", "x", "y"), node("Squeeze", "y", "z"), node("Cast", "z", "r", to=FLOAT)]
+    exe = bw.compile(built(nodes, [info("x", ["n"])]))
+    np.testing.assert_array_equal(exe(np.array([0, 1, 2], "float32"))[0], [1, 2])
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(np.array([0, 1, 0], "float32"))
+    assert caught.value.code == "BW708"

@@ -6,7 +6,7 @@ inputs of all steps are computed at once; those with the state, step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -170,9 +170,14 @@ def _direction(
         first, bias = (part_of(call, 3, k, s, s + gates * size) for s in (0, gates * size))
         products = call.apply("add", products, first)
     products = call.reshape(products, (steps, batch, gates * size))
-    names = list(call.attr("activations", defaults * count))[k * len(defaults) :]
     peepholes = part_of(call, 7, k) if call.has(7) else None
-    functions = [_activation(call, names[n], k * len(defaults) + n) for n in range(len(defaults))]
+    own = slice(k * len(defaults), (k + 1) * len(defaults))
+    functions = _activations(call, call.attr("activations", defaults * count))[own]
+    if len(functions) != len(defaults):
+        raise call.error(
+            f"each direction has {len(defaults)} activations, which the node does not list",
+            "list those of all directions, or leave the attribute activations out",
+        )
     return Direction(products, weights, bias, peepholes, functions)
 
 
@@ -285,17 +290,34 @@ def _clipped(call: Call, value: Tensor) -> Tensor:
     return call.apply("clip", value, min=-limit, max=limit) if limit else value
 
 
-_PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
+_PLAIN = {"Relu": "relu", "Sigmoid": "sigmoid", "Softplus": "softplus", "Tanh": "tanh"}
 _WITH_ALPHA = {"Elu": ("elu", 1.0), "LeakyRelu": ("leaky_relu", 0.01)}
+_USES_ALPHA = ("Affine", "Elu", "HardSigmoid", "LeakyRelu", "ScaledTanh", "ThresholdedRelu")
+_USES_BETA = ("Affine", "HardSigmoid", "ScaledTanh")
 
 
-def _activation(call: Call, name: str, position: int) -> Function:
-    """The activation at a position of the list."""
-    alphas, betas = call.attr("activation_alpha", ()), call.attr("activation_beta", ())
+def _activations(call: Call, names: Sequence[str]) -> list[Function]:
+    """The activations of all directions.
+
+    Their parameters are listed in the order of the functions that take one: the first alpha is
+    that of the first function with an alpha, wherever it stands.
+    """
+    alphas = iter(call.attr("activation_alpha", ()))
+    betas = iter(call.attr("activation_beta", ()))
+    found: list[Function] = []
+    for name in names:
+        alpha = next(alphas, None) if name in _USES_ALPHA else None
+        beta = next(betas, None) if name in _USES_BETA else None
+        found.append(_activation(call, name, alpha, beta))
+    return found
+
+
+def _activation(call: Call, name: str, alpha: float | None, beta: float | None) -> Function:
+    """An activation with its parameters; those that are not given have the usual values."""
     if name in _PLAIN:
         return lambda v: call.apply(_PLAIN[name], v)
-    if name == "Affine" and position < min(len(alphas), len(betas)):
-        a, b = alphas[position], betas[position]
+    if name == "Affine" and alpha is not None and beta is not None:
+        a, b = alpha, beta
         return lambda v: call.apply(
             "add",
             call.apply("multiply", v, call.scalar(a, dtype_of(v))),
@@ -303,8 +325,8 @@ def _activation(call: Call, name: str, position: int) -> Function:
         )
     if name in _WITH_ALPHA:
         row, usual = _WITH_ALPHA[name]
-        alpha = alphas[position] if position < len(alphas) else usual
-        return lambda v: call.apply(row, v, alpha=alpha)
+        factor = usual if alpha is None else alpha
+        return lambda v: call.apply(row, v, alpha=factor)
     if name == "Softsign":
         one = 1
         return lambda v: call.apply(
@@ -312,6 +334,4 @@ def _activation(call: Call, name: str, position: int) -> Function:
             v,
             call.apply("add", call.apply("abs", v), call.scalar(one, dtype_of(v))),
         )
-    if name == "Softplus":
-        return lambda v: call.apply("softplus", v)
     raise call.error(f"the activation {name} is not supported", "use Tanh, Sigmoid or Relu")

@@ -159,12 +159,12 @@ def _cumulative(call: Call) -> Value:
     row = "cumsum" if call.op == "CumSum" else "cumprod"
     reverse, exclusive = call.attr("reverse"), call.attr("exclusive")
     value = call.apply("flip", x, axis=axis) if reverse else x
-    if exclusive:
-        end = ir.sub(dims_of(x)[axis], ir.const(1, I64))
-        kept = call.apply("slice", value, axis=axis, begin=0, end=end, step=1)
+    if exclusive:  # padded before it is cut off: an axis may have no elements
         width = tuple((int(k == axis), 0) for k in range(rank_of(x)))
         start = 0 if row == "cumsum" else 1
-        value = call.apply("pad", kept, pad_width=width, pad_value=start)
+        padded = call.apply("pad", value, pad_width=width, pad_value=start)
+        end = dims_of(x)[axis]
+        value = call.apply("slice", padded, axis=axis, begin=0, end=end, step=1)
     value = call.cast(call.apply(row, value, axis=axis), dtype_of(x))
     return call.apply("flip", value, axis=axis) if reverse else value
 

@@ -50,30 +50,23 @@ def _from_front(call: Call, indices: ir.GraphExpr, size: ir.Expr) -> ir.GraphExp
 
 @TABLE.op("GatherND")
 def gather_nd(call: Call) -> Value:
-    """The last axis of indices lists coordinates; they become one coordinate of a flat axis."""
+    """The last axis of indices lists coordinates, each checked against the size of its own axis.
+
+    A coordinate of a batch axis is the position in that axis of indices.
+    """
     x, indices = call.tensor(0), call.cast(call.tensor(1), I64)
-    batch, dims, places = call.attr("batch_dims"), dims_of(x), dims_of(indices)
-    depth = ir.const_int(places[-1])
+    batch, places = call.attr("batch_dims"), dims_of(indices)
+    depth, rank = ir.const_int(places[-1]), len(places) - 1
     if depth is None:
         raise call.error("the size of the last axis of indices is symbolic", "declare it")
-    lead, inner, rest = dims[:batch], dims[batch : batch + depth], dims[batch + depth :]
-    position: ir.GraphExpr | None = None
-    for k, size in enumerate(inner):
-        part = call.apply("slice", indices, axis=len(places) - 1, begin=k, end=k + 1, step=1)
-        part = _from_front(call, call.reshape(part, places[:-1]), size)
-        if position is None:
-            position = part
-        else:
-            scaled = call.apply("multiply", position, scalar=size, scalar_side="right")
-            position = call.apply("add", scaled, part)
-    assert position is not None
-    if batch:
-        index = call.apply("arange", begin=0, end=product(lead), step=1, dtype="int64")
-        index = call.reshape(index, [*lead, *([1] * (len(places) - 1 - batch))])
-        step = call.apply("multiply", index, scalar=product(inner), scalar_side="right")
-        position = call.apply("add", position, step)
-    flat = call.reshape(x, [product([*lead, *inner]), *rest])
-    return call.apply("take", flat, position, axis=0)
+    coordinates: list[ir.GraphExpr] = []
+    for axis, size in enumerate(dims_of(x)[:batch]):
+        own = call.apply("arange", begin=0, end=size, step=1, dtype="int64")
+        coordinates.append(call.reshape(own, [size if k == axis else 1 for k in range(rank)]))
+    for k in range(depth):
+        part = call.apply("slice", indices, axis=rank, begin=k, end=k + 1, step=1)
+        coordinates.append(call.reshape(part, places[:-1]))
+    return call.apply("index", x, *coordinates)
 
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}

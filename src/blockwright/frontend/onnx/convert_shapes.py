@@ -163,6 +163,8 @@ def _squeeze(call: Call) -> Value:
     dims = dims_of(x)
     if axes is None:
         places = {axis for axis, d in enumerate(dims) if ir.is_const_int(d, 1)}
+        for axis, size in enumerate(dims):
+            _require_kept(call, axis, size)
     else:
         places = {own_axis(axis, len(dims)) for axis in axes}
     for axis in places:
@@ -172,6 +174,20 @@ def _squeeze(call: Call) -> Value:
         elif not ir.is_const_int(dims[axis], 1):
             raise call.error(f"dimension {axis} is {dims[axis]}, not 1", "squeeze another axis")
     return call.reshape(x, [d for axis, d in enumerate(dims) if axis not in places])
+
+
+def _require_kept(call: Call, axis: int, size: ir.Expr) -> None:
+    """Reject calls in which an axis that a Squeeze without axes keeps has one element.
+
+    The result would have another rank, which a program cannot have.
+    """
+    if ir.const_int(size) is None:
+        several = ir.compare(ir.NE, size, ir.const(1, I64))
+        message = (
+            f"BW708: dimension {axis} is 1, which a Squeeze without axes would drop\n"
+            "help: name the axes to squeeze, or declare the dimension as 1"
+        )
+        call.require(several, message)
 
 
 @TABLE.op("Expand")

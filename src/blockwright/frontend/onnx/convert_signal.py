@@ -59,12 +59,18 @@ def _dft(call: Call) -> Value:
 def _parts(call: Call, x: ir.GraphExpr) -> Complex:
     """Real and imaginary parts of pairs, or of real numbers with a last axis of one."""
     last = rank_of(x) - 1
+    numbers = ir.const_int(dims_of(x)[last])
+    if numbers not in (1, 2):
+        raise call.error(
+            f"the last axis of the signal has {dims_of(x)[last]} elements, not 1 or 2",
+            "declare it as 1 for real numbers, or as 2 for complex ones",
+        )
 
     def part(which: int) -> ir.GraphExpr:
         found = call.apply("slice", x, axis=last, begin=which, end=which + 1, step=1)
         return call.apply("squeeze", found, axis=last)
 
-    return Complex(part(0), part(1) if ir.is_const_int(dims_of(x)[last], 2) else None)
+    return Complex(part(0), part(1) if numbers == 2 else None)
 
 
 def _pairs(call: Call, x: Complex) -> ir.GraphExpr:
@@ -114,8 +120,11 @@ def _stft(call: Call) -> Value:
     framed = call.apply("take", x, place, axis=1)
     if window is not None:
         framed = call.apply("multiply", framed, call.reshape(window, (length, 1)))
-    rows = length // 2 + 1 if call.attr("onesided") else length
-    parts = Complex(call.apply("squeeze", framed, axis=3))
+    parts = _parts(call, framed)
+    onesided = call.attr("onesided")
+    if onesided and parts.imaginary is not None:
+        raise call.error("half of the spectrum of a complex signal is not all", "set onesided to 0")
+    rows = length // 2 + 1 if onesided else length
     return _pairs(call, transformed(call.imp.builder.op, parts, 2, length, rows))
 
 

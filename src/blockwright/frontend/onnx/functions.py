@@ -33,6 +33,15 @@ def body_of(schema: Any, opset: int, node: Any, types: Sequence[Any]) -> Any:
         version, node.SerializeToString(), [t.SerializeToString() for t in types]
     )
     function.ParseFromString(content)
+    return _corrected(schema.name, function)
+
+
+def _corrected(operator: str, function: Any) -> Any:
+    """The body that computes what the operator is; that of Bernoulli gives 1 at the rate 1 - p."""
+    if operator == "Bernoulli":
+        for node in function.node:
+            if node.op_type == "Greater":  # of a number drawn from [0, 1), and p
+                node.op_type = "Less"
     return function
 
 
