@@ -29,12 +29,17 @@ def _in_shapes(func: ir.PrimFunc) -> dict[ir.Var, None]:
     }
 
 
-def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
-    """Minimum (1 unless stated, so that loops run) and maximum of a size."""
+def declared_range(func: ir.PrimFunc, var: ir.Var) -> tuple[int | None, int | None]:
+    """Minimum and maximum of a size or a scalar, as far as the function states them."""
     lowers: Mapping[str, Any] = func.attrs.get(LOWER_BOUND, {})
     uppers: Mapping[str, Any] = func.attrs.get(UPPER_BOUND, {})
-    low = _optional(lowers.get(var.name))
-    return (1 if low is None else max(low, 1)), _optional(uppers.get(var.name))
+    return _optional(lowers.get(var.name)), _optional(uppers.get(var.name))
+
+
+def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
+    """Minimum (1 unless stated, so that loops run) and maximum of a size."""
+    low, high = declared_range(func, var)
+    return (1 if low is None else max(low, 1)), high
 
 
 def symbol_facts(func: ir.PrimFunc) -> Analyzer:

@@ -316,13 +316,18 @@ class AccessCompiler(ExprCompiler):
         place = expr.args[0]
         if not isinstance(place, BufferLoad):
             raise InterpretError("address_of takes a buffer element", code="BW757", span=expr.span)
-        slot = self._known(place.buffer)
+        slot, site, name = self._known(place.buffer), self.site(expr), place.buffer.name
         at = self.position(place.buffer, place.indices, None)
+        wide = place.dtype.lanes > 1  # the position has an axis for the lanes of the vector
 
         def address(env: Env) -> Pointer:
             view: TypedView = env[slot]
-            where = at(env)
-            first = where if type(where) is np.ndarray and where.ndim == 1 else int(np.min(where))
+            where = np.min(at(env), axis=-1) if wide else at(env)
+            inside = where - env[slot + 1]
+            low, high = view.first(), view.reach()
+            if np.min(inside) < low or np.max(inside) > high:
+                raise _astray(env, site, name, view, inside, low, high)
+            first = where if type(where) is np.ndarray else int(where)
             return Pointer(view.storage, first * view.size + view.phase)
 
         return address
@@ -404,6 +409,23 @@ def _outside(
         f"{name}[{index}] is outside the buffer's shape ({shape})",
         first // max(width, 1),
         "guard the access with a predicate or if_then_else, or correct the index",
+    )
+
+
+def _astray(
+    env: Env, site: Site, name: str, view: TypedView, inside: Any, low: int, high: int
+) -> InterpretError:
+    """The error for the first lane whose address is neither in a buffer nor at its end."""
+    lanes = np.atleast_1d(inside)
+    lane = int(np.argmax((lanes < low) | (lanes > high)))
+    shape = ", ".join(map(str, view.shape))
+    return site.error(
+        env,
+        "BW751",
+        f"the address of element {lanes[lane] // view.lanes} of {name}, "
+        f"counted from its first, is outside the buffer of shape ({shape})",
+        lane,
+        "take the address of an element, or of the end",
     )
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from blockwright.analysis.facts import declared_range
 from blockwright.analysis.sizes import linear_in
 from blockwright.interp import numeric
 from blockwright.interp.lanes import Env, RunState
 from blockwright.interp.objects import Slot
 from blockwright.interp.strides import bind_strides
 from blockwright.ir import Buffer, PrimFunc, Var, collect
-from blockwright.ir.attributes import LATE_RESULTS, LOWER_BOUND, UPPER_BOUND
+from blockwright.ir.attributes import LATE_RESULTS
 from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
 from blockwright.support.kinds import number_text
@@ -125,8 +126,6 @@ def bind_symbols(
     Returns which arrays have the strides of their parameters; see `bind_strides`.
     """
     func = compiled.func
-    low: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
-    high: dict[str, int] = func.attrs.get(UPPER_BOUND, {})
     for buffer, array in pairs:
         for extent, actual in zip(buffer.shape, array.shape, strict=False):
             if isinstance(extent, Var):
@@ -146,19 +145,29 @@ def bind_symbols(
             raise InterpretError(
                 f"{func.name}: {var.name} = {values[var]} does not fit {var.dtype}", code="BW702"
             )
-    unbounded = set(compiled.scalars)
-    for var in (*compiled.scalars, *compiled.symbols):
-        if not var.dtype.is_int:
+    check_ranges(compiled, values)
+    return in_place
+
+
+def check_ranges(compiled: CompiledFunction, values: Mapping[Var, Any]) -> None:
+    """Check that sizes are not negative, and that sizes and scalars are in their declared ranges.
+
+    Raises: InterpretError BW708.
+    """
+    scalars = set(compiled.scalars)
+    for var in compiled.given:
+        if not var.dtype.is_int or var not in values:
             continue
-        least = values[var] if var in unbounded else 0
-        smallest, largest = low.get(var.name, least), high.get(var.name, values[var])
-        if not smallest <= values[var] <= largest:
+        value = values[var]
+        low, high = declared_range(compiled.func, var)
+        smallest = (value if var in scalars else 0) if low is None else low
+        largest = value if high is None else high
+        if not smallest <= value <= largest:
             raise InterpretError(
-                f"{func.name}: {var.name} = {values[var]} is outside its declared "
+                f"{compiled.func.name}: {var.name} = {value} is outside its declared "
                 f"range [{smallest}, {largest}]",
                 code="BW708",
             )
-    return in_place
 
 
 def _solve_symbols(pairs: Sequence[tuple[Buffer, Array]], values: dict[Var, Any]) -> None:

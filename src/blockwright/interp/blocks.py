@@ -186,11 +186,12 @@ class BlockCompiler(HardwareCompiler):
         offset = self._offset_of(buffer, param)
         slot, site = self.slot(buffer), self.site(buffer)
         element = buffer.dtype.numpy().itemsize
+        unit = element * buffer.dtype.lanes
 
         def bind(env: Env, pointer: Pointer) -> None:
             sizes = tuple(fn(env) for fn in shape)
             steps = tuple(fn(env) for fn in strides) if strides else compact_strides(sizes)
-            storage, start = pointer.storage, pointer.byte + offset(env) * element
+            storage, start = pointer.storage, pointer.byte + offset(env) * unit
             base, phases = divmod(start, element)
             phase = int(np.min(phases))
             if np.any(phases != phase):
@@ -202,8 +203,10 @@ class BlockCompiler(HardwareCompiler):
                 )
             view = TypedView(storage, buffer.dtype, phase, sizes, steps)
             env[slot], env[slot + 1] = view, base
-            if (np.max(base) + view.reach()) * element + phase > len(storage.raw):
-                text = f"buffer {buffer.name} of shape {sizes} ends outside of its memory"
+            begins = np.min(base) + view.first() >= 0
+            if not begins or (np.max(base) + view.reach()) * element + phase > len(storage.raw):
+                what = "ends" if begins else "begins"
+                text = f"buffer {buffer.name} of shape {sizes} {what} outside of its memory"
                 raise site.error(env, "BW751", text)
             if buffer.data_alignment > element and storage.owned:
                 starts = np.atleast_1d(start)

@@ -237,12 +237,20 @@ class TypedView:
         if self.size < storage.granule:
             storage.refine(self.size)
 
+    def first(self) -> int:
+        """The lowest element, counted from element 0: below it if a stride is negative."""
+        return self._way(negative=True) * self.lanes
+
     def reach(self) -> int:
         """Number of elements from element 0 to one past the last."""
         if any(n <= 0 for n in self.shape):
             return 0
-        last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
-        return (last + 1) * self.lanes
+        return (self._way(negative=False) + 1) * self.lanes
+
+    def _way(self, negative: bool) -> int:
+        """How far the strides of one direction lead from element 0."""
+        steps = [(max(n, 1), s) for n, s in zip(self.shape, self.strides, strict=True)]
+        return sum((n - 1) * s for n, s in steps if (s < 0) is negative)
 
 
 class Pointer:

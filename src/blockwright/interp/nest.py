@@ -201,7 +201,7 @@ def _extent(env: Env, slot: int) -> tuple[int, int]:
     """The byte range of the storage that a view covers, over all lanes."""
     view: TypedView = env[slot]
     base = np.asarray(env[slot + 1])
-    low, high = int(base.min()), int(base.max()) + view.reach()
+    low, high = int(base.min()) + view.first(), int(base.max()) + view.reach()
     return low * view.size + view.phase, high * view.size + view.phase
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from blockwright.analysis import alignments, define_empty_reductions
+from blockwright.graph.calling_convention import calling_convention
 from blockwright.interp import numeric
 from blockwright.interp.arguments import (
     array_argument,
     bind_symbols,
+    check_ranges,
     check_shapes,
     match_arguments,
     scalar_argument,
@@ -76,11 +78,14 @@ class CompiledFunction:
         self.symbols = shape_symbols(func, self.scalars)
         for symbol in self.symbols:
             compiler.define(symbol)
-        steps = [v for b in self.buffers for v in b.strides if isinstance(v, Var)]
-        for stride in steps:
-            compiler.define(stride)
+        passed = calling_convention(func).symbols
+        layout = [v for v in passed if v not in set(self.symbols)]  # of strides and offsets
+        for symbol in layout:
+            compiler.define(symbol)
+        self.offsets = {b.offset for b in self.buffers if isinstance(b.offset, Var)} & set(layout)
+        self.given = [*self.scalars, *passed]
         compiler.visible = [(v.name, compiler.slot(v)) for v in self.symbols]
-        self.slots = {v: compiler.slot(v) for v in (*self.scalars, *self.symbols, *steps)}
+        self.slots = {v: compiler.slot(v) for v in self.given}
         self.shapes: list[list[Fn]] = [[compiler.index(n) for n in b.shape] for b in self.buffers]
         self.strides = {b: [compiler.index(s) for s in b.strides] for b in self.buffers}
         self.binders = [compiler.bind_view(b, param=True) for b in self.buffers]
@@ -106,6 +111,8 @@ class CompiledFunction:
     def environment(self, state: RunState, values: dict[Var, Any]) -> Env:
         env: Env = [None] * self.count
         env[1] = state
+        for var in self.offsets:
+            env[self.slots[var]] = 0
         for var, value in values.items():
             if var in self.slots:
                 wraps = var in self.values
@@ -281,8 +288,7 @@ def call_global(state: RunState, name: str, args: list[Any]) -> None:
             help="interpret the module that holds it",
         )
     compiled = program_of(func)
-    formals = [*compiled.scalars, *compiled.symbols]
-    count = len(compiled.buffers)
+    formals, count = compiled.given, len(compiled.buffers)
     if len(args) != count + len(formals):
         raise InterpretError(
             f"{name} takes {count} buffers and {len(formals)} numbers, the call "
@@ -299,6 +305,7 @@ def call_global(state: RunState, name: str, args: list[Any]) -> None:
                 code="BW702",
                 help="pass the addresses of all buffers first, then scalars and sizes",
             )
+    check_ranges(compiled, values)
     compiled.run(compiled.environment(state, values), args[:count])
 
 
