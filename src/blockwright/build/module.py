@@ -13,6 +13,7 @@ import msgspec
 from numpy.typing import NDArray
 
 from blockwright.analysis import find_violations
+from blockwright.build.call_checks import with_call_checks
 from blockwright.build.compile import Compiled, compile_lowered, segments_of
 from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import PassDump, dump_directory
@@ -336,19 +337,23 @@ def _build(
         if isinstance(function, GraphFunction):
             check_graph(function, module, target.kind)
     programs = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
-    if compile_cache is None or on_pass is not None or directory is not None:
+    cache = None if on_pass is not None or directory is not None else compile_cache
+    if cache is None:
         own = [(func, target_of(func, target)) for func in programs.values()]
         problems = [p for func, machine in own for p in find_violations(func, machine)]
         if problems:
             raise ValidationError.collect(problems)
-        result: dict[str, Any] = {}
-        for name, func in programs.items():
-            watch = on_pass if directory is None else PassDump(directory / name, on_pass)
-            result[name] = lower(func, target, options=options, on_pass=watch)
-    else:
-        result = each(lowered_program, programs, target, options, compile_cache)
     wrong_calls = call_problems(module)
     if wrong_calls:
         raise ValidationError.collect(wrong_calls)
+    bounds = "bounds" in options.sanitize
+    checked = {n: with_call_checks(f, programs, bounds) for n, f in programs.items()}
+    result: dict[str, Any] = {}
+    if cache is None:
+        for name, func in checked.items():
+            watch = on_pass if directory is None else PassDump(directory / name, on_pass)
+            result[name] = lower(func, target, options=options, on_pass=watch)
+    else:
+        result = each(lowered_program, checked, target, options, cache)
     lowered = module.replace(functions={**module.functions, **result})
     return Module(module, compile_lowered(lowered, target, soname=soname), lowered)

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from blockwright import ir
 from blockwright.analysis import symbol_facts
-from blockwright.analysis.canonical.pointers import address, memories, named_pointers
+from blockwright.analysis.canonical.pointers import memories, named_pointers
 from blockwright.arith import Analyzer
 from blockwright.graph.calling_convention import CallingConvention, calling_convention
+from blockwright.graph.passed_values import laid_out_buffers, passed_memory, range_conditions
 from blockwright.ir.attributes import IS_HOST
 from blockwright.support import Diagnostic
 
@@ -109,6 +110,7 @@ class _CallChecker:
         self.func = func
         self.named = named_pointers(func)
         self.mapped = dict(func.buffer_map)
+        self.laid_out = laid_out_buffers(func)
         self._facts: Analyzer | None = None
 
     def problems(
@@ -123,6 +125,7 @@ class _CallChecker:
             yield f"it takes {count} argument{'s' * (count != 1)}, got {len(args)}", order
             return
         pointers, values = args[: -len(numbers) or None], args[count - len(numbers) :]
+        symbols = set(convention.symbols)
         kinds = [a.dtype.is_handle and not isinstance(a, ir.StringImm) for a in args]
         wanted = [True] * len(pointers) + [var.type.is_handle for var in numbers]
         wrong = next((k for k in range(count) if kinds[k] is not wanted[k]), None)
@@ -136,6 +139,11 @@ class _CallChecker:
                     f"{var.name} is {var.type}, and its value is {value.dtype}",
                     f'convert it: T.Cast("{var.type}", …)',
                 )
+                continue
+            if var.type.is_int:
+                problem = self._out_of_range(callee, var, value, var in symbols)
+                if problem is not None:
+                    yield problem
         sizes = dict(zip(numbers, values, strict=True))
         for (_, buffer), pointer in zip(convention.buffers, pointers, strict=True):
             problem = self._memory_problem(buffer, pointer, sizes)
@@ -157,43 +165,44 @@ class _CallChecker:
                     f"declare a view of that type: T.decl_buffer(shape, "
                     f'"{buffer.dtype}", data={memory.name}.data)',
                 )
-        place = address(pointer)
-        if place is None or place.buffer.strides or buffer.strides:
-            return None
-        given = ir.sub(_bytes(place.buffer, {}), _position(place))
-        needed = _bytes(buffer, sizes)
-        if not self._is_less(given, needed):
-            return None
-        return (
-            f"{buffer.name} is larger than {place.buffer.name}"
-            + " from there on" * (not ir.is_const_int(_position(place), 0)),
-            "pass memory of at least that size, or smaller sizes",
-        )
+        return self._outside(buffer, pointer, sizes)
 
-    def _is_less(self, given: ir.Expr, needed: ir.Expr) -> bool:
+    def _outside(
+        self, buffer: ir.Buffer, pointer: ir.Expr, sizes: Mapping[ir.Var, ir.Expr]
+    ) -> tuple[str, str] | None:
+        """Why a buffer of the callee provably leaves the buffer that a pointer points into."""
+        found = passed_memory(self.laid_out, buffer, pointer, sizes)
+        if found is None:
+            return None
+        if self._proves(ir.compare(ir.LT, found.start, 0)):
+            return (
+                f"{buffer.name} begins before {found.memory.name}",
+                "pass the address of an element",
+            )
+        never_empty = all(self._proves(ir.compare(ir.GT, n, 0)) for n in found.extents)
+        if never_empty and self._proves(ir.logical_not(found.ends)):
+            return (
+                f"{buffer.name} is larger than {found.memory.name}"
+                + " from there on" * (not ir.is_const_int(found.start, 0)),
+                "pass memory of at least that size, or smaller sizes",
+            )
+        if self._proves(ir.logical_not(found.begins)):
+            return f"{buffer.name} begins before {found.memory.name}", "correct its strides"
+        return None
+
+    def _out_of_range(
+        self, callee: ir.PrimFunc, var: ir.Var, value: ir.Expr, size: bool
+    ) -> tuple[str, str] | None:
+        """Why a number is provably outside the range that the callee declares."""
+        for condition, words in range_conditions(callee, var, value, size):
+            if self._proves(ir.logical_not(condition)):
+                return f"{var.name} is {words}, and its value is not", "pass a number in range"
+        return None
+
+    def _proves(self, condition: ir.Expr) -> bool:
         if self._facts is None:
             self._facts = symbol_facts(self.func)
-        return self._facts.prove(ir.LT(given, needed))
-
-
-def _bytes(buffer: ir.Buffer, sizes: Mapping[ir.Var, ir.Expr]) -> ir.Expr:
-    """The size of a buffer in bytes."""
-    result: ir.Expr = ir.const(_width(buffer), "int64")
-    for extent in buffer.shape:
-        result = ir.mul(result, ir.cast_to(ir.substitute(extent, dict(sizes)), "int64"))
-    return result
-
-
-def _position(place: ir.BufferLoad) -> ir.Expr:
-    """The number of bytes of the buffer before an element."""
-    result: ir.Expr = ir.const(0, "int64")
-    for index, extent in zip(place.indices, place.buffer.shape, strict=True):
-        result = ir.add(ir.mul(result, ir.cast_to(extent, "int64")), ir.cast_to(index, "int64"))
-    return ir.mul(result, _width(place.buffer))
-
-
-def _width(buffer: ir.Buffer) -> int:
-    return buffer.dtype.nbytes * buffer.dtype.lanes
+        return self._facts.prove(condition)
 
 
 def _kind(value: ir.Expr) -> str:
