@@ -6,12 +6,9 @@ from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from blockwright import ir
-from blockwright.analysis import alignments
 from blockwright.analysis.access.memory_span import byte_position, memory_span
 from blockwright.analysis.canonical.pointers import address
 from blockwright.analysis.facts import declared_range
-
-_declarations: ir.Rare[ir.Allocate | ir.DeclBuffer] = ir.Rare(ir.Allocate, ir.DeclBuffer)
 
 
 class PassedMemory(NamedTuple):
@@ -50,18 +47,6 @@ def passed_memory(
         return None
     begins, ends = part.inside(start, whole)
     return PassedMemory(place.buffer, start, begins, ends, (*part.extents, *whole.extents))
-
-
-def laid_out_buffers(func: ir.PrimFunc) -> set[ir.Buffer]:
-    """Buffers whose elements are where their shapes and strides say.
-
-    Not so views of regions, which have the strides of their source, and padded buffers.
-    """
-    blocks = list(ir.blocks(func.body))
-    found = {*func.buffers, *(b for block in blocks for b in block.alloc_buffers)}
-    for node in _declarations.of(func.body):
-        found.add(node.buffer)
-    return found - alignments(func.body).keys()
 
 
 def range_conditions(

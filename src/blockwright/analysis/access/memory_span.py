@@ -1,7 +1,7 @@
 """Where elements and buffers lie in memory, in bytes, as expressions.
 
-A buffer of shape (4, 8) with strides (16, 1) of `float32` takes the bytes [0, 4 * (3 * 16 + 8)) from
-its element 0 on.
+A buffer of shape (4, 8) with strides (16, 1) of `float32` takes the bytes [0, 4 * (3 * 16 + 8)),
+counted from its element 0.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 from blockwright import ir
 from blockwright.analysis.access.layout import buffer_strides
-from blockwright.analysis.access.views import plain_scope
+from blockwright.analysis.access.stride_alignment import alignments
+from blockwright.analysis.access.views import behind, plain_scope
 
+_declarations: ir.Rare[ir.Allocate | ir.DeclBuffer] = ir.Rare(ir.Allocate, ir.DeclBuffer)
 _NO_VALUES: Mapping[ir.Var, ir.Expr] = {}
 
 
@@ -61,6 +63,18 @@ def memory_span(
     return MemorySpan(ir.mul(low, width), ir.mul(high, width), shape)
 
 
+def laid_out_buffers(func: ir.PrimFunc) -> set[ir.Buffer]:
+    """Buffers whose elements are where their shapes and strides say.
+
+    Not so views of regions, which have the strides of their source, and padded buffers.
+    """
+    blocks = list(ir.blocks(func.body))
+    found = {*func.buffers, *(b for block in blocks for b in block.alloc_buffers)}
+    for node in _declarations.of(func.body):
+        found.add(node.buffer)
+    return found - alignments(func.body).keys()
+
+
 def byte_position(place: ir.BufferLoad) -> ir.Expr | None:
     """The byte at which an element begins, counted from element 0; None for several elements."""
     if place.predicate is not None or any(index.dtype.lanes > 1 for index in place.indices):
@@ -69,6 +83,21 @@ def byte_position(place: ir.BufferLoad) -> ir.Expr | None:
     for index, stride in zip(place.indices, buffer_strides(place.buffer), strict=True):
         result = ir.add(result, ir.mul(_int64(index), _int64(stride)))
     return ir.mul(result, element_bytes(place.buffer))
+
+
+def view_start(node: ir.DeclBuffer) -> tuple[ir.Buffer, ir.Expr] | None:
+    """The buffer on which a view is declared, and the byte of it at which element 0 lies.
+
+    None if the view is declared on no element of a buffer.
+    """
+    first = behind(node)
+    start = None if first is None else byte_position(first)
+    if first is None or start is None:
+        return None
+    offset = node.buffer.offset
+    if offset is not None:
+        start = ir.add(start, ir.mul(_int64(offset), element_bytes(node.buffer)))
+    return first.buffer, start
 
 
 def element_bytes(buffer: ir.Buffer) -> int:

@@ -2,7 +2,7 @@
 
 Well-formedness is checked first. Well-formed programs are then checked for loop nests (`bindings`),
 dataflow (`read_before_write`), concurrency (`races`), kernels (`launch`), views
-(`view_constraints`) and features of the target.
+(`declared_views`, `view_constraints`) and features of the target.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from blockwright.analysis.canonical.statement_blocks import with_statement_block
 from blockwright.analysis.dataflow.contexts import block_contexts
 from blockwright.analysis.kernels import axis_of, kernels
 from blockwright.analysis.validate.bindings import binding_problems
+from blockwright.analysis.validate.declared_views import view_problems
 from blockwright.analysis.validate.launch import launch_problems, unit_memory_problems
 from blockwright.analysis.validate.races import concurrency_problems, runs_at_once
 from blockwright.analysis.validate.read_before_write import coverage_problems
@@ -39,6 +40,9 @@ def find_violations(func: ir.PrimFunc, target: Target | None = None) -> list[Dia
     malformed = find_problems(func)
     if malformed:
         return malformed
+    outside = list(view_problems(func))
+    if outside:
+        return _shown(func, outside)
     func = plain_memory(func)
     problems = list(_problems(func, target))
     return _shown(func, problems) if problems else []
