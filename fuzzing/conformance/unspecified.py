@@ -34,7 +34,7 @@ def free_elements(
     frequencies that cancel or are not finite.
     """
     base = name.split(".")[0]
-    if base == "fft" or base.removeprefix("_").startswith("fft_"):
+    if base in ("fft", "stft", "istft") or base.removeprefix("_").startswith("fft_"):
         finite = all(bool(x.isfinite().all()) for x in leaves(sample.args) if _is_tensor(x))
         pairs = zip(leaves(result), leaves(expected), strict=True)
         return [_spectral(ours, wanted, finite) for ours, wanted in pairs]
