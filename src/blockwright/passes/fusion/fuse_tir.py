@@ -287,15 +287,20 @@ def _rewrite(
 
 
 def drop_unused(functions: dict[str, ir.Node]) -> dict[str, ir.Node]:
-    """Drop private tensor programs that are no longer called, also through others."""
+    """Drop private tensor programs that neither graph functions nor public programs call.
+
+    Calls through other programs count.
+    """
     used: set[str] = set()
-    for function in functions.values():
+    for name, function in functions.items():
         if isinstance(function, ir.GraphFunction):
             used |= {g.name for g in ir.collect(function, ir.GlobalVar)}
+        elif not _is_private_program(function):
+            used.add(name)
     module = ir.IRModule(functions)
     used = {called for name in used for called in (name, *reachable_programs(module, name))}
-    return {
-        name: f
-        for name, f in functions.items()
-        if not (isinstance(f, ir.PrimFunc) and f.attrs.get(IS_PRIVATE)) or name in used
-    }
+    return {n: f for n, f in functions.items() if n in used or not _is_private_program(f)}
+
+
+def _is_private_program(function: ir.Node) -> bool:
+    return isinstance(function, ir.PrimFunc) and bool(function.attrs.get(IS_PRIVATE))
