@@ -73,9 +73,39 @@ class _Memory:
         return self if self.closed else self.parts.setdefault(index, _Memory())
 
 
+class Memories:
+    """The memory that the values of a function hold, under all their names."""
+
+    def __init__(self) -> None:
+        self._known: dict[ir.GraphVar, _Memory] = {}
+
+    def bind(self, var: ir.GraphVar, value: ir.GraphExpr) -> None:
+        """Note what a variable holds, unless it is a new value."""
+        if isinstance(value, ir.GraphFunction):
+            self._known[var] = self._all(_free(value))
+        elif isinstance(value, (ir.GraphVar, ir.TupleExpr, ir.TupleGetItem)):
+            self._known[var] = self._of(value)
+
+    def parts(self, value: ir.GraphExpr) -> list[_Memory]:
+        """What a value holds and all its parts, each once."""
+        return _parts([self._of(value)])
+
+    def _of(self, value: ir.GraphExpr) -> _Memory:
+        if isinstance(value, ir.GraphVar):
+            return self._known.setdefault(value, _Memory())
+        if isinstance(value, ir.TupleGetItem):
+            return self._of(value.tuple_value).field(value.index)
+        if isinstance(value, ir.TupleExpr):
+            return _Memory([self._of(field) for field in value.fields])
+        return self._all(ir.collect(value, ir.GraphVar))
+
+    def _all(self, variables: Iterable[ir.GraphVar]) -> _Memory:
+        return _Memory([self._of(var) for var in variables], closed=True)
+
+
 class _Updates:
     def __init__(self) -> None:
-        self.memories: dict[ir.GraphVar, _Memory] = {}
+        self.memories = Memories()
         self.overwritten: dict[_Memory, str] = {}
         self.problems: list[Diagnostic] = []
 
@@ -91,12 +121,11 @@ class _Updates:
         if isinstance(value, ir.If):
             self._branches(value)
         elif isinstance(value, ir.GraphFunction):
-            self.memories[var] = self._all(_free(value))
+            self.memories.bind(var, value)
             self.sequence(value.body)
         else:
             self._use(value, binding)
-            if isinstance(value, (ir.GraphVar, ir.TupleExpr, ir.TupleGetItem)):
-                self.memories[var] = self._of(value)
+            self.memories.bind(var, value)
             for index in overwritten_arguments(value).values():
                 self._overwrite(value, index, var.name)
 
@@ -104,7 +133,7 @@ class _Updates:
         assert isinstance(value, ir.GraphCall)
         packed = value.args[1] if len(value.args) > 1 else None
         if isinstance(packed, ir.TupleExpr) and index < len(packed.fields):
-            parts = _parts([self._of(packed.fields[index])])
+            parts = self.memories.parts(packed.fields[index])
             self.overwritten.update(dict.fromkeys(parts, name))
 
     def _branches(self, value: ir.If) -> None:
@@ -116,22 +145,9 @@ class _Updates:
             after |= self.overwritten
         self.overwritten = after
 
-    def _of(self, value: ir.GraphExpr) -> _Memory:
-        """What a value holds."""
-        if isinstance(value, ir.GraphVar):
-            return self.memories.setdefault(value, _Memory())
-        if isinstance(value, ir.TupleGetItem):
-            return self._of(value.tuple_value).field(value.index)
-        if isinstance(value, ir.TupleExpr):
-            return _Memory([self._of(field) for field in value.fields])
-        return self._all(ir.collect(value, ir.GraphVar))
-
-    def _all(self, variables: Iterable[ir.GraphVar]) -> _Memory:
-        return _Memory([self._of(var) for var in variables], closed=True)
-
     def _use(self, value: ir.GraphExpr, where: ir.Node) -> None:
-        for read in _reads(value):
-            parts = _parts([self._of(read)])
+        for read in reads(value):
+            parts = self.memories.parts(read)
             by = next((self.overwritten[m] for m in parts if m in self.overwritten), None)
             if by is not None:
                 name = ir.collect(read, ir.GraphVar)[0].name
@@ -151,7 +167,7 @@ def _parts(waiting: list[_Memory]) -> list[_Memory]:
     return list(seen)
 
 
-def _reads(value: ir.Node) -> list[ir.GraphVar | ir.TupleGetItem]:
+def reads(value: ir.Node) -> list[ir.GraphVar | ir.TupleGetItem]:
     """Variables, and fields of them, that an expression reads, each once."""
     found: dict[ir.GraphVar | ir.TupleGetItem, None] = {}
     waiting: list[ir.Node] = [value]

@@ -229,6 +229,81 @@ def update(v: R.Tensor(("n",), "float32")):
     check(["return R.add(x, x)"], 2 * X, X, PROGRAMS + function)  # it is not called
 
 
+UPDATING = f"""
+@R.function(private=True)
+def update(v: R.Tensor(("n",), "float32")):
+    n = T.int64()
+    return {INCREMENT.format("v")}
+
+@R.function(private=True)
+def update_and_add(v: R.Tensor(("n",), "float32"), w: R.Tensor(("n",), "float32")):
+    a = cls.update(v)
+    return R.add(a, w)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "results", "left"),
+    [
+        (["t = R.add(x, x)", "return cls.update_and_add(t, t)"], 2 * X + (2 * X + 1), X),
+        (["t = R.add(x, x)", "return R.add(cls.update(t), t)"], 2 * X + (2 * X + 1), X),
+        (["u = cls.update(x)", "return R.add(u, x), x"], (X + (X + 1), X), X + 1),
+        (["u = cls.update(x)", "v = cls.update(x)", "return u, v"], (X + 1, X + 1), X + 1),
+        (["u = cls.update(x)", "v = cls.update(u)", "return u, v"], (X + 1, X + 2), X + 2),
+        (["u = cls.update_and_add(x, x)", "return u"], X + (X + 1), X + 1),
+        (
+            [
+                "@R.function",
+                "def h(v: R.Tensor(('n',), 'float32')):",
+                "    return cls.update_and_add(v, x)",
+                "return h(x), x",
+            ],
+            (X + (X + 1), X),
+            X + 1,
+        ),
+        (["p = (x, x)", "u = cls.update(p[0])", "return u, p[1]"], (X + 1, X), X + 1),
+        (
+            [
+                f"t = {BOTH.format('x', 'R.add(x, x)')}",
+                "u = cls.update(t[0])",
+                "w = t",
+                "return u, w[0], w[1]",
+            ],
+            (X + 1 + 1, X + 1, 4 * X),
+            X + 1 + 1,
+        ),
+        (
+            [
+                "s = R.less(R.max(x), R.const(2, 'float32'))",
+                "if s:",
+                "    t = R.add(x, x)",
+                "    r = R.add(cls.update(t), t)",
+                "else:",
+                "    r = x",
+                "return r",
+            ],
+            2 * X + (2 * X + 1),
+            X,
+        ),
+        (
+            ["t = R.zeros_like(x)", "u = cls.update(t)", "return u, cls.update_and_add(t, t)"],
+            (np.ones_like(X), np.ones_like(X)),
+            X,
+        ),
+    ],
+)
+def test_a_value_outlives_the_call_of_a_function_that_updates_its_parameter(
+    lines: list[str], results: Any, left: Any
+) -> None:
+    check(lines, results, left, PROGRAMS + UPDATING)
+
+
+@pytest.mark.parametrize("argument", ["x", "R.add(x, x)"])
+def test_what_a_called_function_updates_is_not_copied_without_need(argument: str) -> None:
+    program = module([f"t = {argument}", "return cls.update_and_add(t, x)"], PROGRAMS + UPDATING)
+    assert ("cls.copy" in bw.compile(program).show("protect_updates")) == (argument == "x")
+
+
 @pytest.mark.parametrize("copy", ["R.tile(p, [1])", "R.strided_slice(p, [], [], [])"])
 def test_a_composition_of_no_operators_is_a_new_value(copy: str) -> None:
     lines = ["p = R.add(x, x)", f"q = {copy}", f"a = {INCREMENT.format('p')}", "return a, q"]

@@ -51,6 +51,7 @@ from blockwright.graph.effects import nested_bodies
 from blockwright.graph.loops import is_loop
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.functions.save_updated import save_updated
 from blockwright.passes.functions.solutions import is_size, solution
 from blockwright.passes.rewrite import graph_functions, unique_name
 from blockwright.support import GraphError
@@ -190,7 +191,7 @@ class _Inliner:
         self.symbol_names = {symbol.name for symbol in (*self.bound, *self.kept)}
         scope = _Scope(self)
         scope.attrs = function.attrs
-        body = self._sequence(function.body, scope)
+        body = self._sequence(function.body, scope, function.params)
         ranges = {key: {**function.attrs.get(key, {}), **new} for key, new in self.ranges.items()}
         return function.replace(
             body=body,
@@ -247,7 +248,7 @@ class _Inliner:
         scope.rename(own)
         params = tuple(self._fresh(p, scope) for p in function.params)
         scope.values.update(zip(function.params, params, strict=True))
-        body = self._entered(function, lambda: self._sequence(function.body, scope))
+        body = self._entered(function, lambda: self._sequence(function.body, scope, params))
         result = scope.annotation(function.ret_info)
         attrs = {**function.attrs, **self.ranges}
         self.ranges = outer
@@ -267,13 +268,15 @@ class _Inliner:
         self.active.pop()
         return result
 
-    def _sequence(self, body: ir.SeqExpr, scope: _Scope) -> ir.SeqExpr:
+    def _sequence(
+        self, body: ir.SeqExpr, scope: _Scope, params: Sequence[ir.GraphVar] = ()
+    ) -> ir.SeqExpr:
         """The bindings of a function or branch as a sequence of their own."""
         saved, self.bindings = self.bindings, []
         result = self.operand(self._body(body, scope))
         blocks = (ir.BindingBlock(tuple(self.bindings)),) if self.bindings else ()
         self.bindings = saved
-        return ir.SeqExpr(blocks, result)
+        return save_updated(ir.SeqExpr(blocks, result), params, self._unused)
 
     def _body(self, body: ir.SeqExpr, scope: _Scope) -> _Value:
         """Emit the bindings of a sequence here; returns its result."""
