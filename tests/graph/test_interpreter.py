@@ -673,3 +673,43 @@ def test_published_listings_with_libraries_and_encoded_weights() -> None:
     x16 = rng.integers(-2, 3, (2, 128)).astype("float16")
     wanted = x16.astype(F32) @ decoded.astype(F32)
     np.testing.assert_array_equal(listing("encoded", x16, data, factor), wanted.astype("float16"))
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (1, 0), (0, 2)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "R.nn.softmax(x, axis=1)",
+        "R.nn.log_softmax(x, axis=1)",
+        "R.argmax(x, axis=1)",
+        "R.argmin(x, axis=1, keepdims=True)",
+        "R.nn.adaptive_max_pool1d(R.reshape(x, (1, n, m)), output_size=3)",
+    ],
+)
+def test_operators_on_empty_axes(call: str, shape: tuple[int, int]) -> None:
+    """The values are those of compiled code: what a reduction over no elements gives."""
+    module = bw.from_source(f"""
+@R.function
+def main(x: R.Tensor(("n", "m"), "float32")):
+    n = T.int64()
+    m = T.int64()
+    return {call}
+""")
+    x = np.zeros(shape, "float32")
+    np.testing.assert_array_equal(bw.interpret(module, x), bw.compile(module)(x))
+
+
+def test_masked_scatter_from_a_source_without_elements() -> None:
+    module = bw.from_source("""
+@R.function
+def main(x: R.Tensor((4,), "float32"), mask: R.Tensor((4,), "bool"),
+         source: R.Tensor(("k", "n"), "float32")):
+    return R.masked_scatter(x, mask, source)
+""")
+    x, none = np.arange(4, dtype="float32"), np.zeros((4, 0), "float32")
+    exe = bw.compile(module)
+    for run in (lambda *a: bw.interpret(module, *a), exe):
+        np.testing.assert_array_equal(run(x, np.zeros(4, "bool"), none), x)
+        with pytest.raises(bw.BlockwrightError) as caught:
+            run(x, np.ones(4, "bool"), none)
+        assert caught.value.code == "BW708"

@@ -42,6 +42,21 @@ CASES: dict[str, tuple[str, dict[int, list[Any]], list[int]]] = {
         {0: [], 1: [], 3: [0, 1]},
         [],
     ),
+    "gather": (
+        "R.gather_elements(R.reshape(x, (n, 1)), R.zeros((2, 3), 'int64'), axis=1)",
+        {2: [[0, 0, 0], [1, 1, 1]], 3: [[0, 0, 0], [1, 1, 1]]},
+        [0, 1],
+    ),
+    "topk": (
+        "R.topk(R.reshape(x, (1, n)), k=2, axis=1, ret_type='values')",
+        {2: [[1, 0]], 4: [[3, 2]]},
+        [0, 1],
+    ),
+    "topk of no lines": (
+        "R.topk(R.zeros((0, n)), k=2, axis=1, ret_type='values')",
+        {2: []},
+        [0, 1],
+    ),
     "conv": (
         "R.nn.conv1d(R.reshape(x, (1, 1, n)), R.ones((1, 1, 4)), strides=3)",
         {4: [6], 7: [6, 18]},

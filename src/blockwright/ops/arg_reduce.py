@@ -69,7 +69,10 @@ def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> Op
         return program.finish([program.compute("out", what.shape, lambda *i: where[i], I64)])
 
     def oracle(x: Array, *, axis: Any, keepdims: bool) -> Array:
-        return np.asarray(fn(wide(x), axis=axis, keepdims=keepdims), np.int64)
+        if x.size if axis is None else x.shape[axis]:
+            return np.asarray(fn(wide(x), axis=axis, keepdims=keepdims), np.int64)
+        shape = np.max(x, axis=axis, keepdims=keepdims, initial=0).shape
+        return np.full(shape, I64.max_value, np.int64)
 
     return OpRow(
         name,
@@ -86,6 +89,8 @@ def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> Op
             Sample((ints(4, 5, low=0, high=3),), {"axis": 0, "keepdims": True}),
             Sample((floats(3, 5),)),
             Sample((values(1.0, float("nan"), 9.0),), {"axis": 0}),
+            Sample((floats(2, 0),), {"axis": 1}),
+            Sample((floats(0, 2),), {"axis": 1, "keepdims": True}),
         ),
         "Position of the first extreme along an axis, or in the flattened tensor.",
         TorchCall(needs_elements=True),

@@ -76,10 +76,13 @@ def _deduce_gather(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir
     require_kind(ctx, index.dtype, "int")
     if x.rank >= 0 and index.rank >= 0 and x.rank != index.rank:
         raise ctx.error(f"ranks {x.rank} and {index.rank} differ")
-    if x.rank >= 0:
-        normalize_axis(ctx, attrs["axis"], x.rank)
+    axis = normalize_axis(ctx, attrs["axis"], x.rank) if x.rank >= 0 else None
     if index.shape is None:
         return unknown(matches, x.dtype, max(x.rank, index.rank))
+    for number, (size, limit) in enumerate(zip(index.shape, x.shape or (), strict=False)):
+        if number != axis:
+            larger = f"dimension {number} of the indices is larger than that of the tensor"
+            ctx.require(ir.compare(ir.LE, size, limit), larger)
     return result(matches, index.shape, x.dtype)
 
 
@@ -223,6 +226,7 @@ ROWS: tuple[OpRow, ...] = (
         ),
         "Element i of the result is x[i] with one coordinate replaced by indices[i].",
         kinds={"axis": "int"},
+        conditional=True,
     ),
     OpRow(
         "index",

@@ -6,6 +6,7 @@ A position outside of the tensor fails the call with BW708; `from_end` allows ne
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -373,6 +374,8 @@ def _lower_masked(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     def element(i: tuple[ir.Var, ...]) -> ir.Stmt:
         number: ir.Expr = ir.load(used, ZERO)
         place: list[ir.Expr] = []
+        if len(source.shape) > 1:  # before divisions by sizes, which may be 0
+            number = ir.call("checked_index", number, functools.reduce(ir.mul, source.shape))
         for size in reversed(source.shape[1:]):
             place.insert(0, ir.floormod(number, size))
             number = ir.floordiv(number, size)

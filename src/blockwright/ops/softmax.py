@@ -63,12 +63,12 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
 
 
 def _softmax(x: Any, axis: int) -> Any:
-    power = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    power = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
     return power / np.sum(power, axis=axis, keepdims=True)
 
 
 def _log_softmax(x: Any, axis: int) -> Any:
-    shifted = x - np.max(x, axis=axis, keepdims=True)
+    shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
@@ -84,6 +84,7 @@ def _samples(absolute: float) -> tuple[Sample, ...]:
         Sample((floats(7, low=-90, high=90),), {"axis": 0}, 64.0, absolute, _WHY),
         Sample((values(1.0, -_INF, 2.0, _NAN, 0.0, 1.0, shape=(2, 3)),), {}, 16.0, absolute, _WHY),
         Sample((floats(9, dtype="float16"),), {}, 4.0),
+        Sample((floats(2, 0),)),
     )
 
 

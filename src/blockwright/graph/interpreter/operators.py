@@ -173,6 +173,27 @@ class _Call:
         return next((w for i, f in pairs if (w := self.units.mismatch(i, f))), None)
 
 
+def _results(call: _Call, infos: Sequence[ir.TensorInfo], exact: bool) -> tuple[Array, ...]:
+    """The results of an operator, by its program where NumPy does not know them.
+
+    NumPy also squeezes a symbolic dimension of size 1, and refuses some tensors without elements.
+    """
+    if exact:
+        return call.by_program(infos)
+    try:
+        results = call.by_oracle()
+    except (BlockwrightError, OutOfRange):
+        raise
+    except Exception:
+        if all(array.size for array in call.arrays):
+            raise
+        return call.by_program(infos)
+    unsure = call.units.values or not all(array.size for array in call.arrays)
+    if unsure and call.wrong(infos, results) is not None:
+        return call.by_program(infos)
+    return results
+
+
 def operator_result(
     name: str,
     args: Sequence[Any],
@@ -203,7 +224,7 @@ def operator_result(
             message, help = call.with_numbers(message), help and call.with_numbers(help)
         raise GraphError(message, code=error.code, help=help, span=span) from error
     try:
-        results = call.by_program(infos) if exact else call.by_oracle()
+        results = _results(call, infos, exact)
     except BlockwrightError:
         raise
     except OutOfRange as error:
@@ -215,10 +236,6 @@ def operator_result(
         text = f"{name}: its NumPy oracle fails: {type(error).__name__}: {error}"
         raise InterpretError(text, code="BW750", span=span) from error
     wrong = call.wrong(infos, results)
-    if wrong is not None and call.units.values and not exact:
-        # NumPy also squeezes a symbolic dimension of size 1; the program does not.
-        results = call.by_program(infos)
-        wrong = call.wrong(infos, results)
     if wrong is not None:
         text = f"{name}: the result: {call.with_numbers(wrong.message)}"
         raise InterpretError(text, code="BW769", span=span)
