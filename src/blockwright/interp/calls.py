@@ -17,6 +17,8 @@ from blockwright.interp.numeric import is_array
 from blockwright.interp.objects import OBJECT_OPERATIONS, compile_object
 from blockwright.interp.privatization import Privates
 from blockwright.ir import (
+    LARGE_ARGUMENT,
+    LARGE_ARGUMENT_HELP,
     TENSOR_OF_PART,
     Buffer,
     BufferLoad,
@@ -31,6 +33,8 @@ from blockwright.ir import (
     tensor_problem,
 )
 from blockwright.support import Diagnostic, InterpretError, ValidationError
+
+_LARGEST = dtype_of("int64").max_value
 
 Run = Callable[[Env], None]
 CallGlobal = Callable[[RunState, str, list[Any]], None]
@@ -168,6 +172,23 @@ class CallCompiler(AtomicCompiler):
             return self.index(expr)
         return self.value(expr)
 
+    def packed_argument(self, expr: Expr) -> Fn:
+        """An argument of a foreign function: numbers are those of Python."""
+        value, dtype, site = self.argument(expr), expr.dtype, self.site(expr)
+        if dtype.is_handle:
+            return value
+        if dtype.is_bool or dtype.is_float:
+            number = bool if dtype.is_bool else float
+            return lambda env: number(value(env))
+
+        def integer(env: Env) -> int:
+            result = int(value(env))
+            if result > _LARGEST:
+                raise site.error(env, "BW708", LARGE_ARGUMENT, help=LARGE_ARGUMENT_HELP)
+            return result
+
+        return integer
+
     def _name_of(self, expr: Call) -> str:
         if not expr.args or not isinstance(expr.args[0], StringImm):
             raise InterpretError(
@@ -196,7 +217,7 @@ class CallCompiler(AtomicCompiler):
     def _call_packed(self, expr: Call) -> Fn:
         name, args, site = (
             self._name_of(expr),
-            [self.argument(a) for a in expr.args[1:]],
+            [self.packed_argument(a) for a in expr.args[1:]],
             self.site(expr),
         )
 

@@ -166,7 +166,7 @@ def _closure(c: CallCompiler, expr: Call) -> Fn:
 
 def _packed(c: CallCompiler, args: Sequence[Expr]) -> Callable[[Env], list[Any]]:
     """Arguments of a call; tensors are copies."""
-    given = [c.argument(a) for a in args]
+    given = [c.packed_argument(a) for a in args]
 
     def values(env: Env) -> list[Any]:
         found = [a(env) for a in given]

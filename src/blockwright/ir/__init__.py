@@ -25,6 +25,8 @@ from blockwright.ir.buffer import (
     Range,
 )
 from blockwright.ir.build import (
+    LARGE_ARGUMENT,
+    LARGE_ARGUMENT_HELP,
     TENSOR_OF_PART,
     add,
     all_of,
@@ -191,6 +193,8 @@ __all__ = [
     "EQ",
     "GE",
     "GT",
+    "LARGE_ARGUMENT",
+    "LARGE_ARGUMENT_HELP",
     "LE",
     "LT",
     "NE",

@@ -219,6 +219,9 @@ def tensor_problem(place: Node) -> str | None:
     return f"T.tensor passes a whole buffer, named by its first element, not {show(place)}"
 
 
+LARGE_ARGUMENT = "an argument of a foreign function is above 2**63 - 1"
+LARGE_ARGUMENT_HELP = 'pass it in a tensor, or as an int64: T.reinterpret("int64", x)'
+
 TENSOR_OF_PART = "for a part, declare a view, V = T.match_buffer(A[i, 0:n], (n,)): T.tensor(V[0])"
 """Remedy for a `tensor_problem`."""
 

@@ -133,7 +133,7 @@ class _Packed:
                 c.context.leave(status)
             self.places.append(place)
         else:
-            packed.pack(c, place, arg, [])
+            packed.pack(c, place, arg, [], self._release)
 
     def _release(self) -> None:
         for place in self.places:

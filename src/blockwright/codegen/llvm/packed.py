@@ -7,7 +7,7 @@ returns the error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from blockwright.codegen.llvm import access, ffi, types
@@ -15,11 +15,22 @@ from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.routine import routine
 from blockwright.codegen.llvm.structs import Global, Record
 from blockwright.codegen.llvm.values import NULL, Value, int_const
-from blockwright.ir import BufferLoad, Call, DType, Expr, StringImm
+from blockwright.ir import (
+    LARGE_ARGUMENT,
+    LARGE_ARGUMENT_HELP,
+    BufferLoad,
+    Call,
+    DType,
+    Expr,
+    StringImm,
+)
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
     from blockwright.codegen.llvm.expr import ExprEmitter
+
+
+_TOO_LARGE = f"BW708: {LARGE_ARGUMENT}\nhelp: {LARGE_ARGUMENT_HELP}"
 
 
 def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Value:
@@ -29,14 +40,13 @@ def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Valu
     objects: list[Value] = []
     function = lookup(c, name)
     for number, arg in enumerate(args):
-        pack(c, e.offset(values, ffi.ANY.size * number), arg, objects)
+        pack(c, e.offset(values, ffi.ANY.size * number), arg, objects, lambda: _release(c, objects))
     answer = ffi.ANY.at(e, e.offset(values, ffi.ANY.size * len(args)))
     answer.store("type", int_const(ffi.NONE))
     answer.store("value", 0)
     count = int_const(len(args), "i32")
     status = e.call("i32", "TVMFFIFunctionCall", function, values, count, answer.address)
-    for item in objects:
-        e.call("i32", "TVMFFIObjectDecRef", item)
+    _release(c, objects)
     c.context.check(status)
     return _unpack(c, answer, result)
 
@@ -69,7 +79,15 @@ def lookup(c: ExprEmitter, name: str) -> Value:
     return e.choose(e.compare("ne", known, NULL), lambda: known, find)
 
 
-def pack(c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value]) -> None:
+def _release(c: ExprEmitter, objects: Sequence[Value]) -> None:
+    for item in objects:
+        c.e.call("i32", "TVMFFIObjectDecRef", item)
+
+
+def pack(
+    c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value], release: Callable[[], None]
+) -> None:
+    """Write an argument; `release` drops those before it if the call fails."""
     e = c.e
     if isinstance(arg, StringImm):
         kind, value = ffi.RAW_STR, e.module.string(arg.value)
@@ -83,6 +101,12 @@ def pack(c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value]) -> None:
     else:
         kind = ffi.BOOL if arg.dtype.is_bool else ffi.INT
         value = types.cast(e, c.value(arg), arg.dtype, DType("int", 64))
+        if arg.dtype.kind == "uint" and arg.dtype.bits == 64:
+            with e.guarded(e.compare("slt", value, 0), likely=False):
+                release()
+                kind_text, text = (e.module.string(t) for t in ("RuntimeError", _TOO_LARGE))
+                e.call("i32", "bw_raise", kind_text, text)
+                c.context.leave(int_const(-1, "i32"))
     packed = ffi.ANY.at(e, slot)
     packed.store("type", int_const(kind))
     packed.store("value", value)
@@ -96,8 +120,7 @@ def _tensor_object(c: ExprEmitter, place: Expr, objects: list[Value]) -> Value:
     status = view_object.call(e, view, rank, out)
     failed = e.compare("ne", status, int_const(0, "i32"))
     with e.guarded(failed, likely=False):
-        for item in objects:
-            e.call("i32", "TVMFFIObjectDecRef", item)
+        _release(c, objects)
         c.context.leave(status)
     created = e.load("ptr", out, 8)
     objects.append(created)

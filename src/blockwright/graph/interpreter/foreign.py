@@ -68,7 +68,8 @@ def called_foreign(
     if function.takes_dlpack:
         result = from_foreign(function.run(*map(to_foreign, args), *attrs.values()))
     else:
-        result = function.call(*args, **attrs)
+        plain = (a.item() if is_scalar(a) else a for a in args)
+        result = function.call(*plain, **attrs)
     for position, (array, old) in enumerate(zip(args, before, strict=True)):
         if old is not None and array.tobytes() != old.tobytes():
             raise InterpretError(
