@@ -361,7 +361,7 @@ class Rewriter(ArithContext, Protocol):
 
 def is_index(dtype: DType) -> bool:
     """Whether values of the type take part in index arithmetic."""
-    return dtype.kind == "int" and dtype.bits >= 32 and dtype.lanes == 1
+    return dtype.is_index and dtype.lanes == 1
 
 
 class Summand:

@@ -249,7 +249,7 @@ def _call(ctx: Rewriter, expr: Call) -> Poly:
         a = ctx.exact(expr.args[0])
         if ctx.nonneg(a):
             return a
-    return _opaque(ctx, expr)
+    return _opaque(ctx, expr, wraps=not ctx.space.sorts.is_index(expr))
 
 
 def _power_of_two(ctx: Rewriter, expr: Call) -> Poly | None:

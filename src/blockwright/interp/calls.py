@@ -111,6 +111,7 @@ class CallCompiler(AtomicCompiler):
 
     def _checked(self, expr: Call) -> Fn:
         value, extent, site = self.value(expr.args[0]), self.index(expr.args[1]), self.site(expr)
+        index = self.is_index(expr)
 
         def checked(env: Env) -> Any:
             result, size = value(env), extent(env)
@@ -124,6 +125,8 @@ class CallCompiler(AtomicCompiler):
                     f"{text}; it must be at least 0 and less than {pick(size, lane)}",
                     lane,
                 )
+            if not index:
+                return result
             return result.astype(np.int64) if type(result) is np.ndarray else int(result)
 
         return checked

@@ -97,14 +97,13 @@ class ExprCompiler:
     def _decide_index(self, expr: Expr) -> bool:
         match expr:
             case IntImm():
-                return expr.dtype.is_int
+                return expr.dtype.is_index
             case Var():
-                return expr.dtype.is_int and expr not in self.values
+                return expr.dtype.is_index and expr not in self.values
             case BinaryOp():
                 return self.is_index(expr.a) and self.is_index(expr.b)
             case Cast():
-                wide = expr.type.is_int and min(expr.type.bits, expr.value.dtype.bits) >= 32
-                return wide and self.is_index(expr.value)
+                return expr.type.is_index and self.is_index(expr.value)
             case Ramp():
                 return self.is_index(expr.base) and self.is_index(expr.stride)
             case Broadcast():
@@ -116,15 +115,15 @@ class ExprCompiler:
                 return self._is_index_choice(*expr.args)
             case Call(op="likely"):
                 return self.is_index(expr.args[0])
-            case Call(op="checked_index"):
-                return True
-            case Call(op="as_index"):
-                return expr.dtype.is_int and expr.dtype.bits >= 32
+            case Call(op="checked_index" | "as_index"):
+                return expr.dtype.is_index
+            case Call(op="shift_left" | "shift_right" | "bitwise_and"):
+                return all(map(self.is_index, expr.args))
             case Let():
-                named = expr.value.dtype.is_int and self.is_index(expr.value)
+                named = not expr.var.dtype.is_int or self.is_index(expr.value)
                 if not named:
                     self.values.add(expr.var)
-                return named and expr.dtype.is_int and self.is_index(expr.body)
+                return named and expr.dtype.is_index and self.is_index(expr.body)
             case _:
                 return False
 
@@ -158,8 +157,7 @@ class ExprCompiler:
             return lambda env: np.bool_(x) if isinstance(x := fn(env), bool) else x
         dtype = expr.dtype.element
         if isinstance(expr, IntImm):
-            fixed = numeric.from_index(expr.value, dtype)
-            return lambda env: fixed
+            return self._number(expr)
         exact = self._compile(expr)
         return lambda env: numeric.from_index(exact(env), dtype)
 
@@ -206,7 +204,9 @@ class ExprCompiler:
 
     def _compile(self, expr: Expr) -> Fn:
         if isinstance(expr, IntImm):
-            number: Any = np.bool_(expr.value) if expr.dtype.is_bool else expr.value
+            if not expr.dtype.is_index:
+                return self._number(expr)
+            number = expr.value
             return lambda env: number
         if isinstance(expr, Var):
             return self._var(expr)
@@ -230,8 +230,16 @@ class ExprCompiler:
                 span=expr.span,
                 help="pass it as a scalar parameter or as a dimension of a buffer",
             )
-        slot = self.slot(expr)
+        slot, dtype = self.slot(expr), expr.dtype
+        if dtype.is_int and not dtype.is_index and expr not in self.values:
+            # a loop variable or size of a type that wraps around
+            return lambda env: numeric.from_index(env[slot], dtype)
         return lambda env: env[slot]
+
+    def _number(self, expr: IntImm) -> Fn:
+        """A closure that returns a constant as a value of its type."""
+        fixed = numeric.constant(expr.value, expr.dtype)
+        return lambda env: fixed
 
     def _float(self, expr: FloatImm) -> Fn:
         fixed = numeric.constant(expr.value, expr.dtype)
@@ -423,7 +431,7 @@ class ExprCompiler:
         if expr.op == "reinterpret" and not expr.dtype.is_handle:
             value, target = self.value(expr.args[0]), expr.dtype
             return lambda env: ops.reinterpret(value(env), target)
-        row = ops.PURE.get(expr.op)
+        row = (ops.OF_INDICES if self.is_index(expr) else ops.PURE).get(expr.op)
         if row is None:
             dot = PRODUCTS.get(expr.op)
             return self._effect(expr) if dot is None else self._compile(dot.meaning(*expr.args))
@@ -441,7 +449,7 @@ class ExprCompiler:
         )
 
     def _pure(self, expr: Call, row: ops.Row) -> Fn:
-        args = [self.value(a) for a in expr.args]
+        args = [self.index(a) if self.is_index(expr) else self.value(a) for a in expr.args]
         dtype = expr.args[0].dtype
         if not expr.op.startswith("vector_reduce"):
             dtype = dtype.element
@@ -454,6 +462,8 @@ class ExprCompiler:
                 raise site.error(
                     env, "BW757", f"the interpreter cannot run this {name}: {reason}"
                 ) from None
+            except numeric.Overflow:
+                raise site.error(env, "BW767", f"an index overflows 64 bits: {name}") from None
             except ops.BadShift:
                 raise site.error(
                     env, "BW759", f"{name} by an amount outside 0 … {dtype.bits - 1}"

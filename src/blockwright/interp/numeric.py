@@ -25,6 +25,10 @@ class ZeroDivisor(Exception):
     """Integer division by zero; the expression compiler adds the program location."""
 
 
+class Overflow(Exception):
+    """An index beyond 64 bits; the expression compiler adds the program location."""
+
+
 def is_array(value: Value) -> bool:
     return type(value) is np.ndarray
 
@@ -197,6 +201,18 @@ def leaves_64_bits(a: Value, b: Value) -> bool:
         return False
     product = np.asarray(a).astype(np.float64) * np.asarray(b)
     return bool(np.any((product >= 2.0**63) | (product < -(2.0**63))))
+
+
+def index_shift_left(a: Value, b: Value) -> Value:
+    """An index shifted by at least 0 and less than 64 digits."""
+    result = a << b
+    if is_array(result):
+        fits = (result >> b) == a
+        if not fits.all():
+            raise Overflow
+    elif not -(1 << 63) <= result < 1 << 63:
+        raise Overflow
+    return result
 
 
 def _largest(x: Value) -> int:

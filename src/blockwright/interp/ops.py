@@ -16,7 +16,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from blockwright.interp.numeric import Value, fused, is_small, round_to, wrap_narrow
+from blockwright.interp.numeric import (
+    Value,
+    fused,
+    index_shift_left,
+    is_small,
+    round_to,
+    wrap_narrow,
+)
 from blockwright.ir import DType
 from blockwright.support import special_functions
 
@@ -175,9 +182,21 @@ def _shift(name: str, fn: Callable[[Value, Value], Value]) -> Row:
     def apply(dtype: DType, a: Value, b: Value) -> Value:
         if not dtype.is_int:
             raise Unsupported(f"{name} needs an integer, not {dtype}")
-        if np.any(np.less(b, 0) | np.greater_equal(b, dtype.bits)):
-            raise BadShift
+        _check_amount(dtype, b)
         return wrap_narrow(fn(a, b), dtype)
+
+    return apply
+
+
+def _check_amount(dtype: DType, amount: Value) -> None:
+    if np.any(np.less(amount, 0) | np.greater_equal(amount, dtype.bits)):
+        raise BadShift
+
+
+def _index_shift(fn: Callable[[Value, Value], Value]) -> Row:
+    def apply(dtype: DType, a: Value, b: Value) -> Value:
+        _check_amount(dtype, b)
+        return fn(a, b)
 
     return apply
 
@@ -266,3 +285,19 @@ PURE: dict[str, Row] = {
 def reinterpret(value: Any, target: DType) -> Value:
     """Reinterpret the bits as another type of the same width."""
     return np.asarray(value).view(target.numpy())[()]
+
+
+def _index_and(_: DType, a: Value, b: Value) -> Value:
+    return a & b
+
+
+def _digits_dropped(a: Value, by: Value) -> Value:
+    return a >> by
+
+
+# On indices, which are mathematical integers: Python ints or int64 arrays.
+OF_INDICES: dict[str, Row] = {
+    "bitwise_and": _index_and,
+    "shift_left": _index_shift(index_shift_left),
+    "shift_right": _index_shift(_digits_dropped),
+}

@@ -139,7 +139,7 @@ from blockwright.ir.op import OPS, Builtin, op_has_effect, op_row, register_op
 from blockwright.ir.operators import install_operators
 from blockwright.ir.rare import Rare
 from blockwright.ir.reducer import CommReducer
-from blockwright.ir.sorts import Sorts, value_variables
+from blockwright.ir.sorts import INDEX_CALLS, Sorts, value_variables
 from blockwright.ir.specialize import specialize
 from blockwright.ir.stmt import (
     Allocate,
@@ -195,6 +195,7 @@ __all__ = [
     "GT",
     "LARGE_ARGUMENT",
     "LARGE_ARGUMENT_HELP",
+    "INDEX_CALLS",
     "LE",
     "LT",
     "NE",

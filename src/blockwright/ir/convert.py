@@ -91,7 +91,7 @@ def cast_to(value: Expr, dtype: DType | str) -> Expr:
         return value
     if isinstance(value, IntImm) and type_.is_scalar and not type_.is_handle:
         if type_.is_int:
-            both = _is_index_type(value.dtype) and _is_index_type(type_)
+            both = value.dtype.is_index and type_.is_index
             number = number_of(value.value, type_) if both else _wrap(value.value, type_)
             return E.Cast(type_, value) if number is None else number
         number = _to_odd(value.value) if type_.is_float and type_.bits < 64 else value.value
@@ -201,17 +201,13 @@ def _common(ta: DType, tb: DType, a_const: bool, b_const: bool) -> DType:
     return ta
 
 
-def _is_index_type(dtype: DType) -> bool:
-    return dtype.kind == "int" and dtype.bits >= 32
-
-
 def number_of(value: int, dtype: DType) -> IntImm | None:
     """An integer result as a constant; None if it is out of range of an index type.
 
     Whether such a result is an index (the exact number) or a value (modulo 2**n) is not known here,
     so the operation is kept.
     """
-    if _is_index_type(dtype):
+    if dtype.is_index:
         return IntImm(value, dtype) if dtype.min_value <= value <= dtype.max_value else None
     return _wrap(value, dtype)
 

@@ -77,6 +77,11 @@ class DType:
         return self.kind in ("int", "uint")
 
     @property
+    def is_index(self) -> bool:
+        """Whether index expressions have this type: signed, of at least 32 bits."""
+        return self.kind == "int" and self.bits >= 32
+
+    @property
     def is_float(self) -> bool:
         return self.kind in _FLOATS
 

@@ -1,9 +1,10 @@
 """Classification of integer expressions as indices or values (docs/semantics.md, Integers).
 
-An index is a mathematical integer: a loop variable, a block iterator, a size, a constant, or an
-expression built from those by operators. A value is a number modulo 2**n: an element of a buffer,
-the result of a call, a scalar parameter that is not a size, a name bound to a value, any expression
-that uses one of those, and a conditional expression whose condition depends on one.
+An index is a mathematical integer of type int32 or int64: a loop variable, a block iterator, a
+size, a constant, or an expression built from those by operators. A value is a number modulo 2**n:
+anything of an unsigned or narrower type, an element of a buffer, the result of a call, a scalar
+parameter that is not a size, a name bound to a value, any expression that uses one of those, and a
+conditional expression whose condition depends on one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from blockwright.ir.rare import Rare
 from blockwright.ir.stmt import AssertStmt, For, LetStmt
 from blockwright.ir.visit import collect
 
-_INDEX_CALLS = frozenset({"shift_left", "shift_right", "bitwise_and"})
+INDEX_CALLS = frozenset({"shift_left", "shift_right", "bitwise_and"})
+"""The calls that give an index if their arguments are indices; they act on all its binary digits,
+of which there are infinitely many."""
 
 
 class Sorts:
@@ -48,12 +51,11 @@ class Sorts:
             return self.is_index(node)
         match expr:
             case IntImm():
-                return expr.dtype.is_int
+                return expr.dtype.is_index
             case Var():
-                return expr.dtype.is_int and expr not in self.values
+                return expr.dtype.is_index and expr not in self.values
             case E.Cast():
-                wide = expr.type.is_int and min(expr.type.bits, expr.value.dtype.bits) >= 32
-                return wide and self.is_index(expr.value)
+                return expr.type.is_index and self.is_index(expr.value)
             case E.Ramp():
                 return self.is_index(expr.base) and self.is_index(expr.stride)
             case E.Broadcast():
@@ -69,12 +71,10 @@ class Sorts:
                 return branches and self._compares_indices(expr.args[0])
             case E.Call(op="likely"):
                 return self.is_index(expr.args[0])
-            case E.Call(op="checked_index"):
-                return True
-            case E.Call(op="as_index"):
-                return expr.dtype.is_int and expr.dtype.bits >= 32
+            case E.Call(op="checked_index" | "as_index"):
+                return expr.dtype.is_index
             case E.Call():
-                return expr.op in _INDEX_CALLS and all(self.is_index(a) for a in expr.args)
+                return expr.op in INDEX_CALLS and all(self.is_index(a) for a in expr.args)
             case _:
                 return False
 

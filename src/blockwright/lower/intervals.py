@@ -6,7 +6,17 @@ non-relational: it knows nothing about dependences between variables.
 
 from __future__ import annotations
 
-from blockwright.ir import Call, Expr, For, IntImm, PrimFunc, Sorts, Var, value_variables
+from blockwright.ir import (
+    INDEX_CALLS,
+    Call,
+    Expr,
+    For,
+    IntImm,
+    PrimFunc,
+    Sorts,
+    Var,
+    value_variables,
+)
 from blockwright.ir import expr as E
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.ir.dtype import INT32
@@ -66,6 +76,9 @@ class Intervals:
                 return _union(self.of(expr.args[1]), self.of(expr.args[2]))
             case Call(op="likely"):
                 return self.of(expr.args[0])
+            case Call() if expr.op in INDEX_CALLS:
+                a, b = map(self.of, expr.args)
+                return _masked(a, b) if expr.op == "bitwise_and" else _shifted(expr, a, b)
             case E.Let():
                 self.known.setdefault(expr.var, self.of(expr.value))
                 return self.of(expr.body)
@@ -79,6 +92,23 @@ class Intervals:
             return False
         low, high = self.of(expr)
         return low < element.min_value or high > element.max_value
+
+
+def _masked(a: Bounds, b: Bounds) -> Bounds:
+    """Bounds of `x & y`, which is at most either of them, or not negative and at most the other."""
+    signs = [low >= 0 for low, _ in (a, b)]
+    if any(signs):
+        return 0, min(max(high, 0) for (_, high), sign in zip((a, b), signs, strict=True) if sign)
+    digits = max((-low - 1).bit_length() for low, _ in (a, b))
+    return -(1 << digits), max(a[1], b[1])
+
+
+def _shifted(expr: Call, a: Bounds, amount: Bounds) -> Bounds:
+    """Bounds of a shift; an amount that is not less than the width gives an unspecified value."""
+    widest = expr.dtype.bits - 1
+    by = [min(max(n, 0), widest) for n in amount]
+    ends = [x << n if expr.op == "shift_left" else x >> n for x in a for n in by]
+    return min(ends), max(ends)
 
 
 def _union(a: Bounds, b: Bounds) -> Bounds:

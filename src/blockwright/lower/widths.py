@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright.ir import (
+    INDEX_CALLS,
     Buffer,
     Call,
     Expr,
@@ -110,6 +111,9 @@ class _Choose(Mutator):
                 return self._widened(expr.args[0])
             case Call(op="as_index"):
                 return cast_to(self(expr.args[0]), INT64.with_lanes(expr.dtype.lanes))
+            case Call() if expr.op in INDEX_CALLS:
+                args = tuple(map(self._widened, expr.args))
+                return expr.replace(args=args, type=INT64.with_lanes(expr.dtype.lanes))
             case E.Let():
                 var, value = self._named(expr.var, expr.value)
                 return E.Let(var, value, self._widened(expr.body))

@@ -10,7 +10,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify import isl
-from blockwright.verify.affine import constant
+from blockwright.verify.affine import constant, is_index
 from blockwright.verify.budget import begin_step
 from blockwright.verify.model.gathers import Table, by_instance
 from blockwright.verify.model.instance_sets import Extended, InstanceSet, min_sizes, size_text
@@ -322,11 +322,21 @@ class Values:
             return [Alternative(where, ("undefined", next(self._undefined)))]
         names = tuple(a.value for a in call.args if isinstance(a, ir.StringImm))
         args = [a for a in call.args if not isinstance(a, ir.StringImm)]
+        if is_index(call, frame.names):
+            return self._of_indices(call, frame, where)
         if ir.op_row(call.op).kind != "pure" or call.op == "constant_data":
             raise Unknown(f"the call of {call.op}")
         return apply(
             (call.op, call.type.name, *names), [self.value(a, frame, where) for a in args], where
         )
+
+    def _of_indices(self, call: ir.Call, frame: InstanceSet, where: isl.Set) -> Value:
+        """A shift or mask of indices, which must be the same number as that of values."""
+        args = [self.value(a, frame, where) for a in call.args]
+        held = all(kept_in(a, call.dtype) == a for a in args)
+        if call.op == "shift_left" or not held:
+            raise Unknown(f"an index with a {call.op} that is not quasi-affine")
+        return apply((call.op, call.type.name), args, where)
 
     def _choice(
         self, test: ir.Expr, yes: ir.Expr, no: ir.Expr, frame: InstanceSet, where: isl.Set

@@ -129,10 +129,7 @@ class Symbols:
             a, b = args
             if key in (ir.FloorDiv, ir.FloorMod) and b == 0:
                 raise Unknown("a division by zero")
-            result = _KNOWN[key](a, b)
-            if not dtype.is_bool and not dtype.min_value <= result <= dtype.max_value:
-                raise Unknown("a number that does not fit its type")
-            return result
+            return self._fitting(_KNOWN[key](a, b), dtype)
         terms = [self.term(a, dtype) for a in args]
         if dtype.is_float:
             return self._function(name, dtype, [dtype, dtype], terms)
@@ -145,6 +142,13 @@ class Symbols:
             smaller = self._less(a, b, dtype)
             return z3.If(smaller, a, b) if key is ir.Min else z3.If(smaller, b, a)
         return self._divided(name, dtype, args)
+
+    @staticmethod
+    def _fitting(number: int, dtype: ir.DType) -> int:
+        """A known result: an index, or a value that does not wrap around."""
+        if not dtype.is_bool and not dtype.min_value <= number <= dtype.max_value:
+            raise Unknown("a number that does not fit its type")
+        return number
 
     @staticmethod
     def _on_booleans(name: str, terms: list[Any]) -> Any:
@@ -249,6 +253,9 @@ class Symbols:
         amount = args[1]
         if not isinstance(amount, int) or not 0 <= amount < dtype.bits:
             raise Unknown("a shift by an amount that is not a constant of its range")
+        if isinstance(args[0], int):
+            known = args[0] << amount if op == "shift_left" else args[0] >> amount
+            return self._fitting(known, dtype)
         value, by = (self.term(a, dtype) for a in args)
         if op == "shift_left":
             return value << by

@@ -61,7 +61,7 @@ class Quotients:
                 return number(expr.value)
             case ir.Var():
                 return self._variable(expr)
-            case ir.Cast() if expr.type.is_int and expr.type.bits >= 32 and expr.value.dtype.is_int:
+            case ir.Cast() if expr.type.is_index and expr.value.dtype.is_index:
                 return self.poly(expr.value)
             case ir.Add():
                 return self.poly(expr.a) + self.poly(expr.b)
@@ -287,10 +287,12 @@ def is_hard(node: ir.Node) -> bool:
         hard = constant(node.a) is None and constant(node.b) is None
     else:
         return False
-    return hard and node.dtype.is_int and _is_index(node)
+    return hard and _is_index(node)
 
 
 def _is_index(node: ir.Node) -> bool:
+    if not (isinstance(node, ir.Expr) and node.dtype.is_index):
+        return False
     if isinstance(node, (ir.Var, ir.IntImm)):
         return True
     arithmetic = (ir.Add, ir.Sub, ir.Mul, ir.FloorDiv, ir.FloorMod, ir.Min, ir.Max, ir.Cast)
@@ -344,7 +346,7 @@ class Simplify:
             return node
         if not (self.every or hard_parts(node)):
             return node
-        if isinstance(node, ir.Expr) and node.dtype.is_int and _is_index(node):
+        if isinstance(node, ir.Expr) and _is_index(node):
             return self.quotients.expression(self.quotients.poly(node))
         if (
             isinstance(node, (ir.LT, ir.LE, ir.GT, ir.GE))

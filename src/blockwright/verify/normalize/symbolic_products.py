@@ -118,7 +118,7 @@ def rewritten(func: ir.PrimFunc, change: ir.Mutator) -> ir.PrimFunc:
 
 def _size(expr: ir.Expr) -> ir.Expr:
     """Strip integer width conversions from a size."""
-    while isinstance(expr, ir.Cast) and expr.type.is_int and expr.type.bits >= 32:
+    while isinstance(expr, ir.Cast) and expr.type.is_index:
         expr = expr.value
     return expr
 

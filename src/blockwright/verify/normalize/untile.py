@@ -187,7 +187,7 @@ class Tiles:
     # ------------------------------------------------------------------ conditions
     def _positive(self, test: ir.Expr) -> Polynomial | None:
         """A polynomial without quotients that is positive exactly if an index comparison holds."""
-        if not isinstance(test, (ir.LT, ir.LE, ir.GT, ir.GE)) or not test.a.dtype.is_int:
+        if not isinstance(test, (ir.LT, ir.LE, ir.GT, ir.GE)) or not test.a.dtype.is_index:
             return None
         low, high = self.known.poly(test.a), self.known.poly(test.b)
         if isinstance(test, (ir.GT, ir.GE)):

@@ -18,6 +18,7 @@ from blockwright.verify.model.instance_sets import (
     min_sizes,
     size_text,
 )
+from blockwright.verify.model.operators import INTEGER
 from blockwright.verify.model.positions import Taken
 from blockwright.verify.model.program import ProgramModel
 from blockwright.verify.model.statement import Statement
@@ -71,16 +72,15 @@ class Safety:
     def _require_taken(self, statement: Statement, taken: Taken) -> None:
         """Check that a read of an index table yields the formula that replaced it."""
         frame = statement.frame
-        text = frame.index(taken.formula)
         name = taken.read.buffer.name
         self._read(statement, taken.read, frame.domain)
-        if text is None:
+        expected = self.values.value(taken.formula, frame, frame.domain)
+        if any(one.skeleton != INTEGER for one in expected):
             raise Unknown(f"a position in {name} is not quasi-affine")
         try:
             result = self.values.value(taken.read, frame, frame.domain)
         except Mismatch:
             result = []
-        expected = frame.relation([text])
         whole = reduce(
             lambda a, b: a.union(b),
             (one.where for one in result),
@@ -89,11 +89,11 @@ class Safety:
         if not frame.domain.is_subset(whole):
             raise Unknown(f"{name} is read where it may be unwritten")
         for one in result:
-            at = one.leaves[0].at if one.skeleton == ("int",) else None
-            if at is None or not at.intersect_domain(one.where).is_equal(
-                expected.intersect_domain(one.where)
-            ):
-                raise Unknown(f"{name} may differ from its formula")
+            at = one.leaves[0].at if one.skeleton == INTEGER else None
+            for other in expected:
+                both, wanted = one.where.intersect(other.where), other.leaves[0].at
+                if at is None or wanted is None or not _equal_at(both, at, wanted):
+                    raise Unknown(f"{name} may differ from its formula")
 
     # ------------------------------------------------------------------ bounds
     def _expression(self, statement: Statement, expr: ir.Expr, where: isl.Set) -> None:
@@ -253,6 +253,11 @@ def _iterations(touch: CheckedAccess, loop: str) -> isl.UnionMap:
     outer, own = frame.time(frame.path[:depth]), frame.time((loop,))
     where = outer.range_product(touch.element)
     return where.reverse().apply_range(own).to_union_map()
+
+
+def _equal_at(where: isl.Set, a: isl.Map, b: isl.Map) -> bool:
+    """Whether two relations agree at the given instances."""
+    return a.intersect_domain(where).is_equal(b.intersect_domain(where))
 
 
 def _union(parts: Iterable[isl.UnionMap]) -> isl.UnionMap:
