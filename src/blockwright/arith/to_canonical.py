@@ -182,9 +182,6 @@ def _cast(ctx: Rewriter, expr: Cast) -> Poly:
     inner = ctx.exact(expr.value)
     if expr.type.bits >= source.bits or _fits(ctx.bounds(inner), expr.type):
         return inner
-    if inner.is_const:  # a literal wraps, whether it stands for an index or for a value
-        wrapped = ctx.space.wrapped(inner, expr.type.bits)
-        return wrapped if _fits(ctx.bounds(wrapped), expr.type) else _opaque(ctx, expr)
     value = ctx.is_value(expr.value)
     if not value and is_index_sum(ctx, inner):
         return inner  # an index is the same number at every width

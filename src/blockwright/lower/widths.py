@@ -122,8 +122,8 @@ class _Choose(Mutator):
 
     # -------------------------------------------------------------------------- expressions
     def rewrite_Cast(self, node: E.Cast) -> Expr:
-        widens = node.dtype.element is INT64 and self._is_unsafe_index(node.value)
-        return self._widened(node.value) if widens else self.descend(node)
+        wide = node.dtype.is_int and node.dtype.bits == 64 and self._is_unsafe_index(node.value)
+        return cast_to(self._widened(node.value), node.type) if wide else self.descend(node)
 
     def rewrite_Call(self, node: Call) -> Expr:
         """Drop `as_index`, which only marks its operand; the sorts are already known here."""
