@@ -10,7 +10,7 @@ import numpy as np
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.graph.calling_convention import tensor_results
+from blockwright.analysis.calling_convention import tensor_results
 from blockwright.passes import PassContext, default_pipeline
 from blockwright.target import Target
 from fuzzing.eager.outcome import Outcome, problem_of

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from blockwright import ir
-from blockwright.graph.calling_convention import calling_convention, tensor_results
+from blockwright.analysis.calling_convention import calling_convention, tensor_results
 from blockwright.graph.interpreter import interpret_graph
 from blockwright.interp import interpret
 from blockwright.support import BlockwrightError

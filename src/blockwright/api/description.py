@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from blockwright import __version__, ir
+from blockwright.analysis.calling_convention import entry_inputs
 from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.several import entry_attributes
 from blockwright.api.state import variables
 from blockwright.codegen.function import written_parameters
-from blockwright.graph.calling_convention import entry_inputs
 from blockwright.ir.attributes import OBJECT_PARAMS, OBJECT_RESULTS, STATE
 from blockwright.passes import PassContext
 from blockwright.passes.host.call_memory import call_memory

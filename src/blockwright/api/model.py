@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
+from blockwright.analysis.calling_convention import calling_convention
 from blockwright.api.description import describe, describe_several
 from blockwright.api.proofs import Proofs
 from blockwright.api.state import initial_state, stored_state
@@ -19,7 +20,6 @@ from blockwright.build import Module, build
 from blockwright.build.module import joined
 from blockwright.cost import estimate
 from blockwright.frontend.fallback import fallbacks
-from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir.attributes import IS_LIBRARY, IS_SCHEDULED
 from blockwright.measure import known_roofline
 from blockwright.passes import PassContext

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from blockwright import ir
 from blockwright.analysis import symbol_facts
 from blockwright.analysis.access.memory_span import laid_out_buffers
+from blockwright.analysis.calling_convention import CallingConvention, calling_convention
 from blockwright.analysis.canonical.pointers import fold_pointers
-from blockwright.graph.calling_convention import CallingConvention, calling_convention
 from blockwright.graph.passed_values import passed_memory, range_conditions
 from blockwright.graph.program_calls import callee_name, program_calls
 from blockwright.ir.attributes import IS_HOST

@@ -7,6 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from blockwright.analysis.calling_convention import (
+    calling_convention,
+    entry_inputs,
+    tensor_results,
+)
 from blockwright.analysis.canonical.pointers import memories, named_pointers
 from blockwright.codegen.abi.entry import emit_entry
 from blockwright.codegen.llvm import scratch_plan
@@ -20,11 +25,6 @@ from blockwright.codegen.llvm.parallel import emit_parallel
 from blockwright.codegen.llvm.stmt import StmtEmitter
 from blockwright.codegen.llvm.types import define_rounding_to_half, value_type
 from blockwright.codegen.llvm.values import int_const
-from blockwright.graph.calling_convention import (
-    calling_convention,
-    entry_inputs,
-    tensor_results,
-)
 from blockwright.graph.program_calls import called_programs, recursion_problem
 from blockwright.ir import (
     Buffer,

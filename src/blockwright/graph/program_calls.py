@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from blockwright import ir
 from blockwright.analysis import symbol_facts
 from blockwright.analysis.access.memory_span import laid_out_buffers
+from blockwright.analysis.calling_convention import CallingConvention, calling_convention
 from blockwright.analysis.canonical.pointers import memories, named_pointers
 from blockwright.arith import Analyzer
-from blockwright.graph.calling_convention import CallingConvention, calling_convention
 from blockwright.graph.passed_values import passed_memory, range_conditions
 from blockwright.ir.attributes import IS_HOST
 from blockwright.support import Diagnostic

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.analysis import alignments, define_empty_reductions
-from blockwright.graph.calling_convention import calling_convention
+from blockwright.analysis.calling_convention import calling_convention
 from blockwright.interp import numeric
 from blockwright.interp.arguments import (
     array_argument,

@@ -370,16 +370,17 @@ def _lower_masked(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     x, mask, source = inputs(ctx, program, infos)
     out = program.alloc("out", x.shape, x.dtype)
     used = ir.Buffer("used", I64, (ONE,))
+    sizes = list(source.shape)
 
     def element(i: tuple[ir.Var, ...]) -> ir.Stmt:
         number: ir.Expr = ir.load(used, ZERO)
         place: list[ir.Expr] = []
-        if len(source.shape) > 1:  # before divisions by sizes, which may be 0
-            number = ir.call("checked_index", number, functools.reduce(ir.mul, source.shape))
-        for size in reversed(source.shape[1:]):
+        if len(sizes) > 1:  # before divisions by sizes, which may be 0
+            number = ir.call("checked_index", number, functools.reduce(ir.mul, sizes))
+        for size in reversed(sizes[1:]):
             place.insert(0, ir.floormod(number, size))
             number = ir.floordiv(number, size)
-        rest = ir.call("checked_index", number, source.shape[0])
+        rest = ir.call("checked_index", number, sizes[0])
         given = source[(rest, *place)]
         take = ir.seq(
             [

@@ -70,7 +70,7 @@ from __future__ import annotations
 import math
 
 from blockwright import ir
-from blockwright.graph.calling_convention import calling_convention
+from blockwright.analysis.calling_convention import calling_convention
 from blockwright.graph.tir_calls import buffer_info
 from blockwright.ir.attributes import IS_PRIVATE, IS_SCHEDULED, NUM_OUTPUTS, WORKSPACES
 from blockwright.passes.context import PassContext, graph_pass

@@ -14,6 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from blockwright.analysis.calling_convention import (
+    CallingConvention,
+    calling_convention,
+    entry_inputs,
+    tensor_results,
+)
 from blockwright.codegen.abi.checks import Checker, extent_text, plain
 from blockwright.codegen.abi.objects import Objects
 from blockwright.codegen.abi.results import LentResults
@@ -25,12 +31,6 @@ from blockwright.codegen.llvm.ffi import ANY, SYMBOL_PREFIX, TENSOR_OBJECT
 from blockwright.codegen.llvm.late_results import LATE_RESULT
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.values import NULL, Value, int_const
-from blockwright.graph.calling_convention import (
-    CallingConvention,
-    calling_convention,
-    entry_inputs,
-    tensor_results,
-)
 from blockwright.ir import (
     Buffer,
     DType,

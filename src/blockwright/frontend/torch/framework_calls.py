@@ -83,9 +83,10 @@ def refuse_transformed(program: Any) -> None:
 
     It takes what a transformed function reads of the example inputs for constants.
     """
-    from torch._C import _functorch  # pyright: ignore[reportPrivateUsage]
+    import torch
 
-    if any(map(_functorch.is_functorch_wrapped_tensor, _tensors(program.constants.values()))):
+    functions: Any = getattr(torch._C, "_functorch")  # noqa: B009  it has no types
+    if any(map(functions.is_functorch_wrapped_tensor, _tensors(program.constants.values()))):
         raise ImporterError(
             "PyTorch could not export a transformation of a function, such as torch.func.grad",
             code="BW509",

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis.calling_convention import calling_convention
 from blockwright.arith import Analyzer
 from blockwright.codegen.llvm.scratch_plan import scratch_of
-from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.passes.host.instrument_host import host_calls
 from blockwright.passes.host.plan_memory import ArenaPlan

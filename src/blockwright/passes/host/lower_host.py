@@ -58,10 +58,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from blockwright import ir
+from blockwright.analysis.calling_convention import calling_convention
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
 from blockwright.graph.call_graph import callees, closure_targets, recursive_functions
-from blockwright.graph.calling_convention import calling_convention
 from blockwright.graph.loops import is_loop
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_PRIVATE

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
-from blockwright.graph.calling_convention import CallingConvention, calling_convention
+from blockwright.analysis.calling_convention import CallingConvention, calling_convention
 from blockwright.ir.attributes import (
     CALL_DEPTH,
     IS_CLOSURE,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from blockwright import ir
-from blockwright.graph.calling_convention import calling_convention
+from blockwright.analysis.calling_convention import calling_convention
 from blockwright.graph.program_calls import callee_name, program_calls
 from blockwright.script.core import Reporter
 from blockwright.script.core.report import wrap
