@@ -118,3 +118,10 @@ def test_axes_that_may_have_one_element() -> None:
         assert not GraphBuilder(unequal="checked").may_repeat(size)
     assert b.is_short(ir.minimum(n, one))
     assert not b.is_short(ir.sub(n, one))
+
+
+def test_a_constant_is_an_array() -> None:
+    assert ir.structural_equal(constant(np.float32(2)), constant(np.array(2, "float32")))
+    with pytest.raises(GraphError, match="no element type") as caught:
+        constant(3.0)  # type: ignore[arg-type]  # what is tested
+    assert caught.value.code == "BW401"

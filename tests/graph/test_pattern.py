@@ -345,3 +345,19 @@ def test_library_calls_print_and_parse_again() -> None:
     )
     ir.assert_structural_equal(bw.from_source(g.script()), g)
     assert constant(np.zeros(1)).info is not None
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: wildcard().optional(lambda v: 3),
+        lambda: wildcard() | 3,
+        lambda: wildcard() & None,
+        lambda: is_tuple(3),
+        lambda: is_op("exp")(3),
+    ],
+)
+def test_what_is_no_pattern_is_refused(build: Any) -> None:
+    with pytest.raises(GraphError) as caught:
+        build()
+    assert caught.value.code == "BW422"

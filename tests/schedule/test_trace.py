@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
 
@@ -144,6 +145,20 @@ def test_a_damaged_trace_is_not_believed(step: list[object], code: str, words: s
     with pytest.raises(ScheduleError, match=words) as caught:
         Trace.from_json([step], RECORDS, program())
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None, "str", {"a": 1}, [["x"]], [[]], [None], [["split", [], []]], [["split", {}, [1]]],
+        [["split", {}, [], [1]]], [["split", {"loop": "l1", "factors": [{"$expr": "1 +"}]}, []]],
+        [["split", {"loop": "l1", "factors": [{"$expr": "2"}]}, []]],
+    ],
+)  # fmt: skip
+def test_what_is_no_trace_is_refused(data: Any) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        Trace.from_json(data, RECORDS, program())
+    assert caught.value.code == "BW306"
 
 
 @pytest.mark.fuzz

@@ -10,7 +10,7 @@ func = b.finish("main", y)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from blockwright.graph.deduce import deduce_call, size_conditions
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.ops.row import UnequalSizes, dims_text
 from blockwright.ops.table import OPERATORS
+from blockwright.support import GraphError
 
 Operand = ir.GraphExpr | np.ndarray[Any, Any]
 Unequal = Literal["refused", "checked", "broadcast"]
@@ -58,8 +59,19 @@ def function_analyzer(function: ir.GraphFunction) -> Analyzer:
     return Analyzer(symbol_ranges(function.attrs, function_symbols(function)))
 
 
-def constant(data: np.ndarray[Any, Any], name: str = "") -> ir.Constant:
-    """A graph constant with its annotation."""
+def constant(data: np.ndarray[Any, Any] | np.generic, name: str = "") -> ir.Constant:
+    """A graph constant with its annotation.
+
+    Raises: GraphError BW401 for what is no NumPy array, such as a number of Python.
+    """
+    if isinstance(data, np.generic):
+        data = np.asarray(data)
+    if not isinstance(cast("object", data), np.ndarray):
+        raise GraphError(
+            f"a constant of {type(data).__name__}, which has no element type",
+            code="BW401",
+            help='pass an array, such as np.array(3.0, "float32")',
+        )
     shape = tuple(ir.const(int(d), "int64") for d in data.shape)
     return ir.Constant(data, name, info=ir.TensorInfo(shape, ir.dtype_of(data.dtype)))
 

@@ -370,17 +370,17 @@ def _lower_masked(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
     x, mask, source = inputs(ctx, program, infos)
     out = program.alloc("out", x.shape, x.dtype)
     used = ir.Buffer("used", I64, (ONE,))
-    sizes = list(source.shape)
 
     def element(i: tuple[ir.Var, ...]) -> ir.Stmt:
         number: ir.Expr = ir.load(used, ZERO)
         place: list[ir.Expr] = []
-        if len(sizes) > 1:  # before divisions by sizes, which may be 0
-            number = ir.call("checked_index", number, functools.reduce(ir.mul, sizes))
-        for size in reversed(sizes[1:]):
+        first, *inner = source.shape
+        if inner:  # before divisions by sizes, which may be 0
+            number = ir.call("checked_index", number, functools.reduce(ir.mul, inner, first))
+        for size in reversed(inner):
             place.insert(0, ir.floormod(number, size))
             number = ir.floordiv(number, size)
-        rest = ir.call("checked_index", number, sizes[0])
+        rest = ir.call("checked_index", number, first)
         given = source[(rest, *place)]
         take = ir.seq(
             [

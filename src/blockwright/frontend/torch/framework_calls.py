@@ -85,7 +85,7 @@ def refuse_transformed(program: Any) -> None:
     """
     import torch
 
-    functions: Any = getattr(torch._C, "_functorch")  # noqa: B009  it has no types
+    functions: Any = cast("Any", torch)._C._functorch
     if any(map(functions.is_functorch_wrapped_tensor, _tensors(program.constants.values()))):
         raise ImporterError(
             "PyTorch could not export a transformation of a function, such as torch.func.grad",

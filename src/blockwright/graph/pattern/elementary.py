@@ -10,8 +10,13 @@ import numpy as np
 from blockwright import ir
 from blockwright.graph.pattern.index import callee_name
 from blockwright.graph.pattern.matcher import Matcher, State
-from blockwright.graph.pattern.patterns import Pattern, described, known_operators, operator_name
-from blockwright.support import GraphError
+from blockwright.graph.pattern.patterns import (
+    Pattern,
+    described,
+    known_operators,
+    operator_name,
+    required_pattern,
+)
 
 COMMUTATIVE = frozenset({
     "add", "multiply", "maximum", "minimum", "fmax", "fmin", "equal", "not_equal", "logical_and",
@@ -59,15 +64,8 @@ class CallPattern(Pattern, frozen=True, eq=False):
     def __call__(self, *args: Pattern | EllipsisType) -> CallPattern:
         more = bool(args) and args[-1] is ...
         given = args[:-1] if more else args
-        for arg in given:
-            if not isinstance(arg, Pattern):
-                called = " or ".join(self.callees or self.operators)
-                raise GraphError(
-                    f"an operand of the pattern of {called} is {type(arg).__name__}, not a pattern",
-                    code="BW422",
-                    help="write wildcard() for any value, is_const(2.0) for a constant",
-                )
-        patterns = tuple(arg for arg in given if isinstance(arg, Pattern))
+        what = f"an operand of the pattern of {' or '.join(self.callees or self.operators)}"
+        patterns = tuple(required_pattern(arg, what) for arg in given)
         return CallPattern(self.operators, self.callees, patterns, more)
 
     def steps(self, matcher: Matcher, value: ir.GraphExpr, state: State) -> Iterator[State]:
@@ -149,7 +147,7 @@ def is_library(*names: str) -> CallPattern:
 
 def is_tuple(*fields: Pattern) -> Pattern:
     """A tuple of values."""
-    return _Tuple(fields)
+    return _Tuple(tuple(required_pattern(f, "a field of is_tuple") for f in fields))
 
 
 def _all_equal(constant: ir.Constant, value: float) -> bool:

@@ -39,11 +39,11 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
     # ------------------------------------------------------------------------------- combination
     def __or__(self, other: Pattern) -> Pattern:
         """Either pattern; the left one is preferred."""
-        return _Either(self, other)
+        return _Either(self, required_pattern(other, "a side of |"))
 
     def __and__(self, other: Pattern) -> Pattern:
         """Both patterns, of the same value."""
-        return _Both(self, other)
+        return _Both(self, required_pattern(other, "a side of &"))
 
     def __getitem__(self, index: int) -> Pattern:
         """An item of a tuple that matches this pattern."""
@@ -51,7 +51,7 @@ class Pattern(msgspec.Struct, frozen=True, eq=False):
 
     def optional(self, step: Step) -> Pattern:
         """`step(self)` if it matches, else the pattern itself."""
-        return _Either(step(self), self)
+        return _Either(required_pattern(step(self), "the step of optional"), self)
 
     def repeated(self, step: Step, at_least: int = 0, at_most: int | None = None) -> Pattern:
         """A chain: `step` applied to this pattern any number of times, the longest preferred.
@@ -244,7 +244,7 @@ class _Repeated(Pattern, frozen=True, eq=False):
         if self.most is None or self.most > 0:
             most = None if self.most is None else self.most - 1
             shorter = _Repeated(self.start, self.step, max(self.least - 1, 0), most)
-            link = self.step(_Link(shorter))
+            link = required_pattern(self.step(_Link(shorter)), "the step of repeated")
             if isinstance(link, _Link):
                 raise GraphError(
                     "the step of a repeated pattern returns its argument",
@@ -342,6 +342,17 @@ def operator_name(value: ir.GraphExpr) -> str | None:
     """The operator of a call; None for other values."""
     called = value.op if isinstance(value, ir.GraphCall) else None
     return called.name if isinstance(called, ir.OpRef) else None
+
+
+def required_pattern(value: object, what: str) -> Pattern:
+    """The value. Raises: GraphError BW422 if it is not a pattern."""
+    if isinstance(value, Pattern):
+        return value
+    raise GraphError(
+        f"{what} is {type(value).__name__}, not a pattern",
+        code="BW422",
+        help="write wildcard() for any value, is_const(2.0) for a constant",
+    )
 
 
 def known_operators(names: Sequence[str]) -> frozenset[str]:

@@ -18,7 +18,7 @@ from blockwright.schedule.engine.record import Primitive, build, fields_of
 from blockwright.schedule.serialize.expressions import called_text, is_infix
 from blockwright.schedule.serialize.python import map_text
 from blockwright.script import tir
-from blockwright.support import ScheduleError
+from blockwright.support import BlockwrightError, ScheduleError
 
 _NUMBER_TYPE = re.compile(r"bool|(u?int|float|bfloat)\d+")
 _QUOTE = "$'"
@@ -44,11 +44,19 @@ def steps_as_json(steps: Iterable[Instruction]) -> list[Any]:
 def steps_from_json(
     steps: list[Any], records: Mapping[str, type[Primitive]], func: ir.PrimFunc
 ) -> tuple[Instruction, ...]:
-    """Deserialize steps; sampled numbers and symbols of `func` are resolved by name."""
+    """Deserialize steps; sampled numbers and symbols of `func` are resolved by name.
+
+    Raises: ScheduleError BW306 for data that is not a trace.
+    """
     names = {v.name: v for v in symbols_of(func)}
     calls: dict[int, CompositeCall] = {}
     result: list[Instruction] = []
-    for path, values, outputs, *rest in steps:
+    if not isinstance(cast("object", steps), list):
+        raise _unreadable("the trace", steps)
+    for number, step in enumerate(steps):
+        if not _is_step(step):
+            raise _unreadable(f"step {number} of the trace", step)
+        path, values, outputs, *rest = step
         record = records.get(path)
         if record is None:
             raise ScheduleError(
@@ -57,12 +65,41 @@ def steps_from_json(
                 help="it was written by another version, or its record class is missing",
             )
         notes = dict(fields_of(record))
-        fields = {k: _unplain(v, notes.get(k, ""), names) for k, v in values.items()}
+        try:
+            fields = {k: _unplain(v, notes.get(k, ""), names) for k, v in values.items()}
+        except BlockwrightError:
+            raise
+        except _MALFORMED as error:
+            raise _unreadable(f"a parameter of step {number} of the trace", values) from error
         handles = tuple(_handle(text) for text in outputs)
         names |= {h.name: h for h in handles if isinstance(h, ExprRV)}
         call = calls.setdefault(rest[0][0], CompositeCall(rest[0][1])) if rest else None
         result.append(Instruction(build(record, fields), handles, call))
     return tuple(result)
+
+
+_MALFORMED = (SyntaxError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
+
+
+def _is_step(step: Any) -> bool:
+    """Whether data has the form of a step: `[step, {parameter: value}, [handle, …]]`."""
+    if not isinstance(step, list) or len(cast("list[Any]", step)) not in (3, 4):
+        return False
+    path, values, outputs, *rest = cast("list[Any]", step)
+    kinds = isinstance(path, str) and isinstance(values, dict) and isinstance(outputs, list)
+    if not kinds or not all(isinstance(name, str) for name in cast("list[Any]", outputs)):
+        return False
+    return not rest or (
+        isinstance(rest[0], list) and list(map(type, cast("list[Any]", rest[0]))) == [int, str]
+    )
+
+
+def _unreadable(what: str, data: object) -> ScheduleError:
+    return ScheduleError(
+        f"{what} is {repr(data)[:60]}, which as_json does not write",
+        code="BW306",
+        help="pass the data that trace.as_json() returned, read by json.loads",
+    )
 
 
 def _plain(value: Any) -> Any:
