@@ -313,3 +313,33 @@ def test_lengths_known_only_at_run_time_are_left_to_onnx_runtime() -> None:
         exe = bw.compile(model.proto)
     model.judged(exe(*model.arguments))
     assert [operator.name for operator in exe.fallbacks] == ["com.microsoft.GroupQueryAttention"]
+
+
+def test_a_past_beyond_the_cache_is_refused() -> None:
+    """Its elements would be those of the next head or text."""
+    cache = [2, 2, "p", 4]
+    tokens = helper.make_node(
+        "GroupQueryAttention",
+        ["q", "k", "v", "old_keys", "old_values", "ends", "total"],
+        ["y", "keys", "values"],
+        domain=CONTRIB,
+        num_heads=2,
+        kv_num_heads=2,
+    )
+    info = helper.make_tensor_value_info
+    inputs = [
+        *(info(name, 1, [2, 1, 8]) for name in "qkv"),
+        *(info(name, 1, cache) for name in ("old_keys", "old_values")),
+        info("ends", 6, [2]),
+    ]
+    outputs = [helper.make_empty_tensor_value_info(n) for n in ("y", "keys", "values")]
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(CONTRIB, 1)]
+    total = [numpy_helper.from_array(np.array([6], "int32"), "total")]
+    graph = helper.make_graph([tokens], "decoder", inputs, outputs, total)
+    exe = bw.compile(helper.make_model(graph, opset_imports=imports, ir_version=9))
+    given = [*(F(2, 1, 8) for _ in "qkv"), *(F(2, 2, 3, 4) for _ in range(2))]
+    keys = exe(*given, whole([3, 3]))[1]
+    np.testing.assert_array_equal(keys[:, :, :3], given[3])
+    with pytest.raises(bw.ArgumentError) as caught:
+        exe(*given, whole([5, 3]))
+    assert caught.value.code == "BW708"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 
+Numbers = np.ndarray[Any, Any]
 ROWS, COLUMNS = 5, 4
 WIDTHS = (8, 16, 32, 64)
 TYPES = [f"{kind}{bits}" for kind in ("int", "uint") for bits in WIDTHS]
@@ -44,8 +46,11 @@ def constant(number: int, dtype: str) -> Number:
 
 def cast(dtype: str, a: Number) -> Number:
     index = a.index and dtype in ("int32", "int64")
-    at = a.at if index else lambda v, w: wrapped(a.at(v, w), dtype)
-    return Number(f"T.Cast('{dtype}', {a.text})", dtype, index, at)
+
+    def reduced(v: int, w: int) -> int:
+        return wrapped(a.at(v, w), dtype)
+
+    return Number(f"T.Cast('{dtype}', {a.text})", dtype, index, a.at if index else reduced)
 
 
 def operation(form: str, a: Number, b: Number, of: Callable[[int, int], int]) -> Number:
@@ -127,7 +132,7 @@ def main(O: T.Buffer(({len(numbers)}, {ROWS}, {COLUMNS}), "int64")):
     return func
 
 
-def results(func: ir.PrimFunc) -> list[np.ndarray]:
+def results(func: ir.PrimFunc) -> list[Numbers]:
     """What the interpreter and native code compute."""
     shape = [int(ir.const_int(n) or 0) for n in func.buffers[0].shape]
     exact, native = np.zeros(shape, "int64"), np.zeros(shape, "int64")
@@ -136,7 +141,7 @@ def results(func: ir.PrimFunc) -> list[np.ndarray]:
     return [exact, native]
 
 
-def right(number: Number) -> np.ndarray:
+def right(number: Number) -> Numbers:
     whole = cast("int64", number).at
     return np.array([[whole(v, w) for w in range(COLUMNS)] for v in range(ROWS)])
 

@@ -231,7 +231,7 @@ class _Cache:
     def stored(self, new: Tensor, past: list[Tensor], room: ir.Expr) -> Tensor:
         """Keys or values of the past, then the new ones, then zeros up to `room`."""
         call = self.call
-        batch, heads, length, size = dims_of(new)
+        batch, heads, length, _ = dims_of(new)
         if not past and proved(call, length, room):
             return new
         both = call.apply("concat", *past, new, axis=2) if past else new
@@ -242,13 +242,12 @@ class _Cache:
         shifted = call.apply("minimum", shifted, scalar=ir.sub(length, ir.const(1, I64)))
         shifted = call.apply("add", shifted, scalar=before, scalar_side="right")
         source = call.apply("where", call.apply("less", place, self.past), place, shifted)
-        rows = dims_of(both)[2]
-        head = call.apply("arange", begin=0, end=ir.mul(batch, heads), step=1, dtype="int64")
-        start = call.apply("multiply", head, scalar=rows, scalar_side="right")
-        start = call.reshape(start, (batch, heads, 1))
-        source = call.apply("add", start, call.reshape(source, (batch, 1, room)))
-        flat = call.reshape(both, (ir.mul(ir.mul(batch, heads), rows), size))
-        values = call.apply("take", flat, source, axis=0)
+        lead = [
+            call.reshape(call.apply("arange", begin=0, end=n, step=1, dtype="int64"), shape)
+            for n, shape in ((batch, (batch, 1, 1)), (heads, (1, heads, 1)))
+        ]
+        # Each coordinate is checked: a past that the cache cannot hold would be another head's.
+        values = call.apply("index", both, *lead, call.reshape(source, (batch, 1, room)))
         limit = call.apply("add", self.past, scalar=length, scalar_side="right")
         inside = call.reshape(call.apply("less", place, limit), (batch, 1, room, 1))
         return call.apply("where", inside, values, call.scalar(0, dtype_of(values)))
