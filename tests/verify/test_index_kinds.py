@@ -290,3 +290,32 @@ def test_a_shift_beyond_64_bits_is_reported() -> None:
             program("T.Cast('int64', (v + 1) * 1500000000 << 31 << 20)"),
             np.zeros((1, 5, 4), "int64"),
         )
+
+
+MIXED = (
+    "X[v] > L", "X[v] < L", "X[v] == L", "X[v] + L > 5", "T.max(X[v], L)", "T.min(X[v], L) + 1",
+    "X[v] // (L + 7)", "X[v] - L < X[v]", "T.Select(X[v] > 0, L, 3) + 1",
+    "T.Select(X[v] > 0, L, 3) > 100", "T.min(T.min(X[v], L), 5) < 6", "X[v] > L + v",
+    "T.if_then_else(X[v] > L, X[v] - L, 1)", "T.min(X[v], L) <= L",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "large", ["(v + 2147483647)", "(v * 1500000000)", "(v - 2147483647 - 5)", "(v - 3)"]
+)
+def test_an_index_beside_a_value_is_taken_modulo_the_type(large: str) -> None:
+    """Nothing follows from the exact index where it may be out of range."""
+    x = np.array([0, 1, -1, 2**31 - 1, -(2**31), 2**31 - 2, 4 - 2**31, 7], "int32")
+    for k, text in enumerate(MIXED):
+        program = bw.from_source(f"""
+@T.prim_func
+def main(X: T.Buffer((8,), "int32"), O: T.Buffer((8,), "int64")):
+    for i in range(8):
+        with T.block("x"):
+            v = T.axis.spatial(8, i)
+            O[v] = T.Cast("int64", {text.replace("L", large)})
+""")
+        found, wanted = np.zeros(8, "int64"), np.zeros(8, "int64")
+        bw.interpret(program, x, wanted)
+        bw.build(program)["main"](x, found)
+        np.testing.assert_array_equal(found, wanted, err_msg=MIXED[k])

@@ -54,7 +54,7 @@ def lift(ctx: Rewriter, expr: Expr) -> Poly:
 def exact(ctx: Rewriter, expr: Expr) -> Poly:
     """The mathematical value of a value: its sum, or an opaque atom if it may wrap around."""
     p = ctx.lift(expr)
-    if _is_atom(p) or _fits(ctx.bounds(p), expr.dtype):
+    if _is_atom(p) or values.fits(ctx.bounds(p), expr.dtype):
         return p
     return ctx.space.opaque(ctx.simplify(expr))
 
@@ -66,13 +66,6 @@ def _is_atom(p: Poly) -> bool:
 def _rendered(ctx: Rewriter, expr: Expr) -> Expr:
     """A simplified operand; simplifying a value never turns it into an index."""
     return ctx.simplify(expr) if ctx.is_value(expr) else ctx.lower(ctx.lift(expr), expr.dtype)
-
-
-def _fits(bounds: Bounds, dtype: DType) -> bool:
-    low, high = bounds
-    if low is None or high is None:
-        return False
-    return dtype.min_value <= low and high <= dtype.max_value
 
 
 def _const(ctx: Rewriter, expr: IntImm) -> Poly:
@@ -180,7 +173,7 @@ def _cast(ctx: Rewriter, expr: Cast) -> Poly:
     if not is_index(source):
         return _opaque(ctx, expr)
     inner = ctx.exact(expr.value)
-    if expr.type.bits >= source.bits or _fits(ctx.bounds(inner), expr.type):
+    if expr.type.bits >= source.bits or values.fits(ctx.bounds(inner), expr.type):
         return inner
     value = ctx.is_value(expr.value)
     if not value and is_index_sum(ctx, inner):
@@ -306,6 +299,8 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
             (node.true_value, node.false_value) if isinstance(node, Select) else node.args[1:]
         )
         result = [ctx.bounds(ctx.exact(b)) for b in branches]
+        if atom.wraps and not all(values.fits(bounds, dtype) for bounds in result):
+            return (dtype.min_value, dtype.max_value)  # an index is converted to a value
         lows, highs = [b[0] for b in result], [b[1] for b in result]
         return (
             None if None in lows else min(x for x in lows if x is not None),
@@ -320,7 +315,7 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
             return (source.min_value, source.max_value)
     limits = (dtype.min_value, dtype.max_value)
     if isinstance(node, Cast) and (found := truncated_bounds(ctx, node.value)):
-        return found if _fits(found, dtype) else limits
+        return found if values.fits(found, dtype) else limits
     if isinstance(node, Call) and node.op == "as_index":
         return limits
     if atom.wraps and isinstance(node, BinaryOp):

@@ -15,8 +15,9 @@ No rule moves a summand across a comparison, a minimum or a division.
 
 from __future__ import annotations
 
-from blockwright.arith.form import Poly, Rewriter
+from blockwright.arith.form import Bounds, Poly, Rewriter
 from blockwright.ir import BinaryOp, Div, Expr, FloorDiv, FloorMod, Max, Min, Mod
+from blockwright.ir.dtype import DType
 
 Ends = tuple[int, int]
 """Minimum and maximum that a value can have."""
@@ -25,13 +26,25 @@ Ends = tuple[int, int]
 def operand(ctx: Rewriter, expr: Expr) -> tuple[Expr, Poly]:
     """A simplified operand of a value, and its mathematical value.
 
-    An index is converted to a value of its type; a constant index out of range is wrapped.
+    An index is converted to a value of its type: a constant out of range is wrapped, and nothing is
+    known of another index that may be out of range.
     """
     p = ctx.lift(expr)
     if p.is_const:
         p = ctx.space.wrapped(p, expr.dtype.bits)
         return ctx.space.int_node(p.const, expr.dtype), p
-    return ctx.simplify(expr), ctx.exact(expr)
+    simple, exact = ctx.simplify(expr), ctx.exact(expr)
+    if not ctx.is_value(expr) and not fits(ctx.bounds(exact), expr.dtype):
+        return simple, ctx.space.opaque(simple)
+    return simple, exact
+
+
+def fits(bounds: Bounds, dtype: DType) -> bool:
+    """Whether all numbers within bounds are numbers of a type."""
+    low, high = bounds
+    if low is None or high is None:
+        return False
+    return dtype.min_value <= low and high <= dtype.max_value
 
 
 def divided(ctx: Rewriter, cls: type[BinaryOp], a: Expr, b: Expr) -> Poly:
@@ -115,7 +128,7 @@ def node_bounds(ctx: Rewriter, node: BinaryOp, limits: Ends) -> Ends:
 
 def _known(ctx: Rewriter, expr: Expr, limits: Ends) -> Ends:
     """Bounds of an operand; those of the type if unknown."""
-    low, high = ctx.bounds(ctx.exact(expr))
+    low, high = ctx.bounds(operand(ctx, expr)[1])
     return (limits[0] if low is None else low, limits[1] if high is None else high)
 
 
@@ -124,7 +137,7 @@ def facts_of(ctx: Rewriter, node: Expr, value: Poly) -> list[Poly]:
     if not isinstance(node, (Min, Max)):
         return []
     space = ctx.space
-    operands = [ctx.exact(e) for e in (node.a, node.b)]
+    operands = [operand(ctx, e)[1] for e in (node.a, node.b)]
     if isinstance(node, Min):
         return [space.sub(p, value) for p in operands]
     return [space.sub(value, p) for p in operands]
