@@ -229,7 +229,7 @@ def test_dialect_statements_outside_a_program_explain_themselves() -> None:
         T.evaluate(T.int32(0))
 
 
-@pytest.mark.parametrize("name", sorted(ir.OPS))
+@pytest.mark.parametrize("name", sorted(ir.OPS.keys() - {"tensor"}))  # which takes a buffer
 def test_every_builtin_operation_has_a_spelling(name: str) -> None:
     row = ir.op_row(name)
     kind = (

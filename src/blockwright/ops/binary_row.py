@@ -82,12 +82,14 @@ def binary(
     doc: str = "",
     special_body: Callable[[Any, Any], Body | None] | None = None,
     keeps_divisor: bool = False,
+    widens: bool = True,
 ) -> OpRow:
     """A row for `out[i…] = body(a[i…], b[i…])` with broadcasting.
 
     Args:
         special_body: may return a cheaper body for a scalar right operand, given (scalar, dtype).
         keeps_divisor: as in `TorchCall`.
+        widens: whether small floats are computed in float32; if not, in their own type.
     """
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -104,9 +106,12 @@ def binary(
         chosen = body
         if special_body is not None and attrs["scalar_side"] == "right":
             chosen = special_body(attrs["scalar"], dtype) or body
-        apply = with_scalar(ctx, attrs, accumulator(dtype), chosen)
+        apply = with_scalar(ctx, attrs, accumulator(dtype) if widens else dtype, chosen)
         return lower_elementwise(
-            ctx, infos, BOOL if to_bool else dtype, lambda *xs: apply(*(widen(x) for x in xs))
+            ctx,
+            infos,
+            BOOL if to_bool else dtype,
+            lambda *xs: apply(*(widen(x) if widens else x for x in xs)),
         )
 
     return OpRow(

@@ -288,8 +288,13 @@ ROWS: tuple[OpRow, ...] = (
         np.nextafter,
         kind="float",
         torch=("aten.nextafter.default",),
-        samples=(*_BASIC[:1], Sample((special(), special()))),
+        samples=(
+            *_BASIC[:1],
+            Sample((special(), special())),
+            Sample((floats(3, 5, dtype="float16"), floats(3, 5, dtype="float16"))),
+        ),
         doc="The number of the type next to a in the direction of b.",
+        widens=False,
     ),
     binary(
         "fmin",
