@@ -45,7 +45,7 @@ def takes_first_step(
     here = {it.var: value for it, value in pairs}
     sizes = [it.dom.extent for it, _ in pairs]
     sizes += [ir.substitute(size, here) for size in sizes if not is_steady(size)]
-    # A loaded size is the same everywhere, if nothing in the loops changes the memory.
+    # A loaded size is loop-invariant if nothing in the loops writes to its buffer.
     predicate, *named = with_loads_named(
         [realize.predicate, *sizes, *(e for f in inner for e in (f.min, f.extent))],
         {f.loop_var for f in inner},

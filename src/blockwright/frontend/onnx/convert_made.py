@@ -1,4 +1,4 @@
-"""Operators that make tensors of a shape or a rule: constants, ranges, diagonals, triangles."""
+"""Operators that create tensors: constants, ranges, diagonals, triangles."""
 
 from __future__ import annotations
 

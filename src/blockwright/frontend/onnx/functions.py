@@ -37,7 +37,7 @@ def body_of(schema: Any, opset: int, node: Any, types: Sequence[Any]) -> Any:
 
 
 def _corrected(operator: str, function: Any) -> Any:
-    """The body that computes what the operator is; that of Bernoulli gives 1 at the rate 1 - p."""
+    """The function body of an operator; that of Bernoulli, which is inverted, is corrected."""
     if operator == "Bernoulli":
         for node in function.node:
             if node.op_type == "Greater":  # of a number drawn from [0, 1), and p

@@ -229,7 +229,7 @@ class Importer:
                 raise older from None
 
     def _converted(self, call: Call, domain: str, schema: Any) -> Sequence[Value]:
-        """The results of a node, folded, by its converter, its body or ONNX Runtime."""
+        """Convert a node: by folding, its converter, its function body, or ONNX Runtime."""
         known = fold(call)
         if known is not None:
             return known

@@ -121,7 +121,7 @@ def expanded_shape(call: Call, target: ir.GraphExpr, dims: Sequence[ir.Expr]) ->
 
 
 def unfit(call: Call, axis: int) -> str:
-    """The error of a call that a size of the wanted shape is neither 1 nor that of the operand."""
+    """The BW708 message for a target size that neither is 1 nor equals the size of the operand."""
     return (
         f"BW708: dimension {axis} of the shape of {call.op} {call.name} does not fit\n"
         "help: an axis of an input is repeated if the model declares that its size is 1"

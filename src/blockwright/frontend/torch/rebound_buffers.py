@@ -38,7 +38,7 @@ def with_rebound_buffers(program: Any, seen_through: Callable[[Any], list[Any]])
 
 
 def _viewed(graph: Any, seen_through: Callable[[Any], list[Any]]) -> list[Any]:
-    """Rebound buffers of which a result, or the new value of another buffer, is a view."""
+    """Rebound buffers whose old tensor a result or another buffer's new value aliases."""
     rebound = {node.args[0]: node.args[1] for node in graph.nodes if _rebinds(node)}
     if not rebound:
         return []

@@ -1,4 +1,4 @@
-"""Keep values that an inlined function overwrites and its caller reads afterwards.
+"""Save values that an inlined function overwrites in place and its caller reads afterwards.
 
 A call is a function of values: after `a = cls.update(t)` the caller may read `t`. Once `update` is
 inlined, `t` would be used after it has been overwritten. Then something else is overwritten::
@@ -93,7 +93,7 @@ class _Saver:
         self.done.append(binding)
 
     def _protected(self, value: ir.GraphExpr, place: int) -> ir.GraphExpr:
-        """The call of a program, after what keeps the value that it overwrites."""
+        """The in-place call, rewritten so that later reads see the value before the update."""
         assert isinstance(value, ir.GraphCall)
         packed = value.args[1]
         if not isinstance(packed, ir.TupleExpr) or place >= len(packed.fields):
@@ -124,7 +124,7 @@ class _Saver:
         return value
 
     def _behind(self, value: ir.GraphExpr) -> ir.GraphExpr | None:
-        """What a variable or a field is; that which it overwrites, for a result of a call."""
+        """The definition of a variable or field; for a result of an in-place call, its operand."""
         if isinstance(value, ir.GraphVar):
             return self._values.get(value)
         if isinstance(value, ir.TupleGetItem):

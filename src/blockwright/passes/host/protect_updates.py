@@ -284,7 +284,7 @@ class _Protector:
         return False
 
     def _saved(self, value: ir.GraphExpr, memory: set[ir.GraphExpr]) -> ir.GraphExpr:
-        """The value, in other memory than this; of a tuple, only such fields are copied."""
+        """A copy of the value outside this memory; of a tuple, only the fields in it are copied."""
         if not self._uses(value, memory):
             return value
         if isinstance(value, ir.TupleExpr):

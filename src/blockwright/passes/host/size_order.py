@@ -78,7 +78,7 @@ class SizeOrder:
 
     @property
     def spent(self) -> bool:
-        """Whether all the comparisons that one plan may try have been tried."""
+        """Whether the budget of proofs for one plan is used up."""
         return len(self._at_most) >= _PROOFS
 
     def maximum(self, sizes: Iterable[Poly]) -> Poly:
