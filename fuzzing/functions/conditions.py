@@ -19,7 +19,8 @@ def ranged(d: Scope) -> None:
     if now < 0:
         return
     low = max(0, now - d.chance.randint(0, 3))
-    high = now + d.chance.randint(0, 3) if d.chance.random() < 0.7 else None
+    # A range of one number would be deduced as that number, not as the size that is passed.
+    high = now + d.chance.randint(low == now, 3) if d.chance.random() < 0.7 else None
     bounds = f'"tir_var_lower_bound": {{"k": {low}}}'
     if high is not None:
         bounds += f', "tir_var_upper_bound": {{"k": {high}}}'

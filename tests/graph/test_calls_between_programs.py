@@ -108,6 +108,19 @@ def test_the_address_of_an_element_is_memory_from_there_on() -> None:
     assert results(module, *args) == ([1, 2, 2], [1, 2, 2])
 
 
+@pytest.mark.parametrize(
+    "around",
+    ["if T.bool(False):", "for k in range(0):", "if True:\n            pass\n        else:"],
+)
+def test_memory_is_not_checked_for_calls_that_never_run(around: str) -> None:
+    module = bw.from_source(
+        MODULE.format(call="scale(A.data, T.float32(2), n)")
+        + f"        {around}\n            Module.scale(A.data, T.float32(2), n + 1)\n"
+    )
+    args = np.ones(3, "float32"), np.zeros(8, "int32")
+    assert results(module, *args) == ([2, 2, 2], [2, 2, 2])
+
+
 def test_a_view_passes_memory_as_another_type() -> None:
     module = bw.from_source("""
 @I.ir_module

@@ -86,12 +86,12 @@ def _problems(func: ir.PrimFunc, functions: Mapping[str, ir.Node]) -> Iterator[D
     calls = program_calls(func)
     if not calls:
         return
-    checker = _CallChecker(func)
+    checker, skipped = _CallChecker(func), _skipped_calls(func)
     for call in calls:
         name = callee_name(call)
         callee = None if name is None else functions.get(name)
         if isinstance(callee, ir.PrimFunc):
-            for message, help in checker.problems(callee, call.args[1:]):
+            for message, help in checker.problems(callee, call.args[1:], call not in skipped):
                 text = f"{func.name}: call of {name}: {message}"
                 yield Diagnostic("BW260", text, call.span or func.span, help)
             continue
@@ -102,6 +102,22 @@ def _problems(func: ir.PrimFunc, functions: Mapping[str, ir.Node]) -> Iterator[D
             call.span or func.span,
             f"tensor programs of the module: {known}",
         )
+
+
+def _skipped_calls(func: ir.PrimFunc) -> set[ir.Call]:
+    """The calls that constant conditions and loops without iterations exclude.
+
+    A loop over an axis without elements has such calls; their addresses need not be right.
+    """
+    dead: list[ir.Stmt | None] = []
+    for node in ir.collect(func.body, ir.Stmt):
+        if isinstance(node, ir.For):
+            extent = ir.const_int(node.extent)
+            dead += [node.body] if extent is not None and extent <= 0 else []
+        elif isinstance(node, ir.IfThenElse):
+            flag = ir.const_int(node.condition)
+            dead += [] if flag is None else [node.else_case if flag else node.then_case]
+    return {call for part in dead if part is not None for call in _calls.of(part)}
 
 
 class _CallChecker:
@@ -115,9 +131,12 @@ class _CallChecker:
         self._facts: Analyzer | None = None
 
     def problems(
-        self, callee: ir.PrimFunc, args: Sequence[ir.Expr]
+        self, callee: ir.PrimFunc, args: Sequence[ir.Expr], runs: bool
     ) -> Iterator[tuple[str, str | None]]:
-        """Messages about the arguments, with remedies."""
+        """Messages about the arguments, with remedies.
+
+        Values and sizes are compared only if the call `runs`.
+        """
         convention = calling_convention(callee)
         numbers = (*convention.scalars, *convention.symbols)
         count = len(convention.buffers) + len(numbers)
@@ -141,18 +160,18 @@ class _CallChecker:
                     f'convert it: T.Cast("{var.type}", …)',
                 )
                 continue
-            if var.type.is_int:
+            if var.type.is_int and runs:
                 problem = self._out_of_range(callee, var, value, var in symbols)
                 if problem is not None:
                     yield problem
         sizes = dict(zip(numbers, values, strict=True))
         for (_, buffer), pointer in zip(convention.buffers, pointers, strict=True):
-            problem = self._memory_problem(buffer, pointer, sizes)
+            problem = self._memory_problem(buffer, pointer, sizes, runs)
             if problem is not None:
                 yield problem
 
     def _memory_problem(
-        self, buffer: ir.Buffer, pointer: ir.Expr, sizes: dict[ir.Var, ir.Expr]
+        self, buffer: ir.Buffer, pointer: ir.Expr, sizes: dict[ir.Var, ir.Expr], runs: bool
     ) -> tuple[str, str] | None:
         """Why the memory behind a pointer does not hold a buffer of the callee."""
         if isinstance(pointer, ir.Var) and pointer in self.mapped:
@@ -166,7 +185,7 @@ class _CallChecker:
                     f"declare a view of that type: T.decl_buffer(shape, "
                     f'"{buffer.dtype}", data={memory.name}.data)',
                 )
-        return self._outside(buffer, pointer, sizes)
+        return self._outside(buffer, pointer, sizes) if runs else None
 
     def _outside(
         self, buffer: ir.Buffer, pointer: ir.Expr, sizes: Mapping[ir.Var, ir.Expr]

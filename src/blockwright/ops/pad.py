@@ -20,7 +20,7 @@ from blockwright.ops.common import (
     unknown,
 )
 from blockwright.ops.row import REQUIRED, Array, Attrs, OpContext, OpRow, dims_text, known_shape
-from blockwright.ops.samples import exact, floats, ints
+from blockwright.ops.samples import bools, exact, floats, ints
 from blockwright.script.compute import Tensor
 
 _PAD_MODES = ("constant", "reflect", "replicate", "circular")
@@ -34,6 +34,13 @@ def _pad_width(ctx: OpContext, attrs: Attrs, rank: int) -> list[tuple[ir.Expr, i
         if isinstance(value, ir.IntImm) and value.value < 0:
             raise ctx.error(f"negative padding {value.value}", "use slice")
     return [(pair[0], pair[1]) for pair in width]
+
+
+def _filler(ctx: OpContext, attrs: Attrs, dtype: ir.DType) -> ir.Expr:
+    """The padding constant in an element type; the default of 0 is False for bool."""
+    value = attrs["pad_value"]
+    unset = isinstance(value, int) and value == 0
+    return ir.const(0, dtype) if unset else scalar_constant(ctx, value, dtype)
 
 
 def _check_pad_fits(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> None:
@@ -63,7 +70,7 @@ def _padded_shape(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> lis
 def _deduce_pad(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     (x,) = matches = tensors(ctx, infos, 1, 1)
     if x.dtype is not None:
-        scalar_constant(ctx, attrs["pad_value"], x.dtype)
+        _filler(ctx, attrs, x.dtype)
     if attrs["pad_mode"] not in _PAD_MODES:
         raise ctx.error(f"pad_mode {attrs['pad_mode']!r} is none of {', '.join(_PAD_MODES)}")
     if x.shape is None:
@@ -90,7 +97,7 @@ def _lower_pad(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> 
 
     def element(x: Tensor, dims: Sequence[ir.Expr], i: Sequence[Any]) -> Any:
         if mode == "constant":
-            return bordered(x, i, width, scalar_constant(ctx, attrs["pad_value"], x.dtype))
+            return bordered(x, i, width, _filler(ctx, attrs, x.dtype))
         where = [
             v
             if ir.is_const_int(low, 0) and ir.is_const_int(high, 0)
@@ -124,6 +131,8 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3), {"pad_width": ((2, 3),), "pad_value": -1.5}),
             (floats(0, 2), {"pad_width": ((1, 1), (0, 0))}),
             (ints(3), {"pad_width": ((0, 0),)}),
+            (bools(3), {"pad_width": ((1, 2),)}),
+            (bools(3), {"pad_width": ((1, 2),), "pad_value": True}),
             (floats(2, 5), {"pad_width": ((0, 0), (4, 3)), "pad_mode": "reflect"}),
             (floats(3, 1), {"pad_width": ((0, 2), (1, 3)), "pad_mode": "replicate"}),
             (floats(3, 2), {"pad_width": ((3, 1), (2, 2)), "pad_mode": "circular"}),

@@ -46,7 +46,13 @@ from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.passes.context import PassContext, graph_pass
-from blockwright.passes.rewrite import call_tir, flat_function, graph_functions, unbound_symbols
+from blockwright.passes.rewrite import (
+    call_tir,
+    flat_function,
+    graph_functions,
+    unbound_symbols,
+    unique_name,
+)
 from blockwright.support import GraphError
 
 VIEW_OPS = frozenset({"reshape", "flatten", "expand_dims", "squeeze"})
@@ -111,12 +117,25 @@ def legalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 def _function(function: ir.GraphFunction, table: ProgramTable) -> ir.GraphFunction:
     analyzer = function_analyzer(function)
     bindings: list[ir.Binding] = []
+    names = {value.name for value in ir.collect(function, ir.GraphVar)}
     for binding in function.bindings:
         if isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.GraphCall):
-            value = _call(binding.value, function, table, analyzer)
+            value: ir.GraphExpr = _call(binding.value, function, table, analyzer)
+            if value is not binding.value and _is_one_tuple(value.info, binding.value.info):
+                # A call_tir of one result is that result, not a tuple of it.
+                field = ir.GraphVar(
+                    unique_name(f"{binding.var.name}_field", names), info=value.info
+                )
+                bindings.append(ir.VarBinding(field, value))
+                value = ir.TupleExpr((field,), info=binding.value.info)
             binding = binding.replace(value=value)
         bindings.append(binding)
     return flat_function(function, bindings)
+
+
+def _is_one_tuple(field: ir.Info | None, whole: ir.Info | None) -> bool:
+    """Whether the annotation of a call is a tuple of one field, and `field` is not a tuple."""
+    return isinstance(whole, ir.TupleInfo) and not isinstance(field, ir.TupleInfo)
 
 
 def _call(

@@ -77,3 +77,48 @@ def test_a_size_inside_a_dimension_of_a_value_of_unknown_size() -> None:
         return R.concat([a, b], axis=0)
 """
     check(text, (floats(1, 2, 2), floats(3, 4, 5, 6)), [1, 3, 4])
+
+
+COMPUTED = """
+    @R.function(private=True)
+    def numbers(s: R.Shape(["k"])):
+        k = T.int64()
+        R.func_attr({{"tir_var_lower_bound": {{"k": {low}}}}})
+        return R.arange(0, k, 1, "float32")
+
+    @R.function(private=True)
+    def recursive(
+        s: R.Shape(["n"]), c: R.Tensor((), "int64"), v: R.Tensor(("n - 2",), "float32")
+    ) -> R.Tensor(("n - 2",), "float32"):
+        n = T.int64()
+        if R.greater_equal(c, R.const(2, "int64")):
+            r = v
+        else:
+            r = cls.recursive(s, R.add(c, R.const(1, "int64")), R.add(v, v))
+        return r
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n - 2",), "float32"):
+        n = T.int64()
+        a{stated} = cls.numbers(R.shape([n - 2]))
+        return {result}
+"""
+
+
+@pytest.mark.parametrize("low", [0, 1])
+@pytest.mark.parametrize("stated", ["", ': R.Tensor((n - 2,), "float32")'])
+@pytest.mark.parametrize(
+    ("result", "wanted"),
+    [
+        ("a", [0, 1, 2]),
+        ('cls.recursive(R.shape([n]), R.const(0, "int64"), a)', [0, 4, 8]),
+    ],
+)
+def test_a_computed_size_is_that_which_the_callee_proves_not_negative(
+    low: int, stated: str, result: str, wanted: list[int]
+) -> None:
+    text = COMPUTED.format(low=low, stated=stated, result=result)
+    check(text, (floats(1, 2, 3, 4, 5),), wanted)
+    exe = bw.compile(bw.from_source(f"@I.ir_module\nclass Module:\n{text}"))
+    with pytest.raises(bw.BlockwrightError):
+        exe(floats(1))  # n - 2 is negative

@@ -47,10 +47,14 @@ import msgspec
 
 from blockwright import ir
 from blockwright.graph.call_graph import callees, reachable, recursive_functions
-from blockwright.graph.effects import nested_bodies
 from blockwright.graph.loops import is_loop
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.passes.context import PassContext, graph_pass
+from blockwright.passes.functions.function_facts import (
+    cast_symbols,
+    deduced_infos,
+    known_flag,
+)
 from blockwright.passes.functions.save_updated import save_updated
 from blockwright.passes.functions.solutions import is_size, solution
 from blockwright.passes.rewrite import graph_functions, unique_name
@@ -67,8 +71,9 @@ def inline_functions(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         return _without_unused(module)
     recursive = recursive_functions(module)
     functions = dict(module.functions)
+    infos = deduced_infos(module)
     for name, function in graph_functions(module):
-        functions[name] = _Inliner(name, module, recursive).function(function)
+        functions[name] = _Inliner(name, module, recursive, infos).function(function)
     return _without_unused(module.replace(functions=functions))
 
 
@@ -174,8 +179,14 @@ def _is_function(value: _Value) -> bool:
 class _Inliner:
     """Builds one function of the result."""
 
-    def __init__(self, name: str, module: ir.IRModule, recursive: frozenset[str]) -> None:
-        self.name, self.module, self.recursive = name, module, recursive
+    def __init__(
+        self,
+        name: str,
+        module: ir.IRModule,
+        recursive: frozenset[str],
+        infos: Mapping[ir.GraphVar, ir.Info | None],
+    ) -> None:
+        self.name, self.module, self.recursive, self.infos = name, module, recursive, infos
         self.bindings: list[ir.Binding] = []
         self.names: dict[str, int] = {}
         self.active: list[ir.GraphFunction] = []
@@ -187,7 +198,7 @@ class _Inliner:
     def function(self, function: ir.GraphFunction) -> ir.GraphFunction:
         self.names = {param.name: 0 for param in function.params}
         self.bound.update(s for p in function.params for s in ir.parameter_symbols(p.info))
-        self.kept = _cast_symbols(function.body) - self.bound
+        self.kept = cast_symbols(function.body) - self.bound
         self.symbol_names = {symbol.name for symbol in (*self.bound, *self.kept)}
         scope = _Scope(self)
         scope.attrs = function.attrs
@@ -342,7 +353,7 @@ class _Inliner:
 
     def _branches(self, value: ir.If, scope: _Scope, var: ir.GraphVar) -> _Value:
         condition = scope(value.condition)
-        known = _known_flag(condition)
+        known = known_flag(condition)
         if known is not None:
             chosen = value.then_branch if known else value.else_branch
             return self._body(chosen, _Scope(self, scope))
@@ -360,7 +371,7 @@ class _Inliner:
             assert isinstance(target, ir.GraphFunction)
             args, called = [*args, *called.captured], _Closure(target, _Scope(self))
         if isinstance(called, _Closure):
-            return self._inlined(called, args)
+            return self._result_of(var, self._inlined(called, args), scope)
         if isinstance(called, _Partial):
             args, called = [*args, *called.captured], called.function
         if isinstance(called, ir.OpRef) and called.name == "make_closure":
@@ -402,6 +413,20 @@ class _Inliner:
         for param, arg in zip(function.params, args, strict=True):
             scope.values[param] = self._argument(param, arg, scope)
         return self._entered(function, lambda: self._body(function.body, scope))
+
+    def _result_of(self, var: ir.GraphVar, value: _Value, scope: _Scope) -> _Value:
+        """The result of an inlined call, cast to the computed sizes that the call implies.
+
+        The callee knows that its symbols are not negative. Where they stand for sizes such as
+        `n - 2`, the caller does not: it would deduce `max(n - 2, 0)` from the inlined bindings.
+        """
+        info = self.infos.get(var)
+        if _is_function(value) or not isinstance(info, _CHECKED):
+            return value
+        sizes = [d for d in ir.collect(info, ir.Expr) if not isinstance(d, (ir.Var, ir.IntImm))]
+        if not sizes:
+            return value
+        return self._matched(var, self.operand(value), scope(info), scope)
 
     def _argument(self, param: ir.GraphVar, arg: _Value, scope: _Scope) -> _Value:
         """An argument with the annotation of its parameter, checked."""
@@ -449,36 +474,12 @@ class _Inliner:
         self.bindings.append(ir.MatchCast(var, sizes, info))
 
 
-def _cast_symbols(body: ir.SeqExpr) -> set[ir.Var]:
-    """Symbols of the casts of a function and of its branches."""
-    found: set[ir.Var] = set()
-    waiting = [body]
-    while waiting:
-        for block in waiting.pop().blocks:
-            for binding in block.bindings:
-                if isinstance(binding, ir.MatchCast):
-                    found.update(ir.symbolic_vars(binding.pattern))
-                elif isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.If):
-                    waiting += nested_bodies(binding.value)
-    return found
-
-
 _NESTED = 50
 """Calls of a function that may be inlined into each other."""
 
 _BOUNDS = (LOWER_BOUND, UPPER_BOUND)
 
 _CHECKED = (ir.TensorInfo, ir.ShapeInfo, ir.PrimInfo, ir.TupleInfo)
-
-
-def _known_flag(condition: ir.GraphExpr) -> bool | None:
-    """The value of a condition that is a constant."""
-    if isinstance(condition, ir.PrimValue):
-        number = ir.const_int(condition.value)
-        return None if number is None else bool(number)
-    if isinstance(condition, ir.Constant) and condition.data.size == 1:
-        return bool(condition.data.reshape(-1)[0])
-    return None
 
 
 def _in_scope(value: Any, scope: _Scope) -> Any:

@@ -1,0 +1,40 @@
+"""What inlining asks of functions: deduced annotations, symbols of casts, constant conditions."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.graph import Deduced
+from blockwright.graph.effects import nested_bodies
+from blockwright.passes.rewrite import graph_functions
+
+
+def deduced_infos(module: ir.IRModule) -> dict[ir.GraphVar, ir.Info | None]:
+    """The deduced annotations of all variables."""
+    result: dict[ir.GraphVar, ir.Info | None] = {}
+    for _, function in graph_functions(module):
+        result |= Deduced(function, module).infos
+    return result
+
+
+def cast_symbols(body: ir.SeqExpr) -> set[ir.Var]:
+    """Symbols of the casts of a function and of its branches."""
+    found: set[ir.Var] = set()
+    waiting = [body]
+    while waiting:
+        for block in waiting.pop().blocks:
+            for binding in block.bindings:
+                if isinstance(binding, ir.MatchCast):
+                    found.update(ir.symbolic_vars(binding.pattern))
+                elif isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.If):
+                    waiting += nested_bodies(binding.value)
+    return found
+
+
+def known_flag(condition: ir.GraphExpr) -> bool | None:
+    """The value of a condition that is a constant."""
+    if isinstance(condition, ir.PrimValue):
+        number = ir.const_int(condition.value)
+        return None if number is None else bool(number)
+    if isinstance(condition, ir.Constant) and condition.data.size == 1:
+        return bool(condition.data.reshape(-1)[0])
+    return None
