@@ -11,6 +11,10 @@ import msgspec
 from blockwright.cost.nest import AccessNode, LoopNode
 
 
+CONFLICT = 1.25
+"""Share of a level from which on nothing of a footprint stays in it."""
+
+
 class CacheLevel(msgspec.Struct, frozen=True):
     """A cache, or a TLB whose lines are pages.
 
@@ -48,12 +52,17 @@ class Footprint(msgspec.Struct, frozen=True):
         if not level.indexed or not self.run:
             return self.lines / level.lines
         sets = level.lines / level.ways
-        covered = min(sets, math.ceil(self.run / level.line))
+        covered = each = min(sets, math.ceil(self.run / level.line))
+        common = 0  # greatest common divisor of the strides, in lines; 1 if one is no whole number
         for step, count in self.apart:
             lines = step / level.line
-            reached = sets / math.gcd(int(lines), int(sets)) if lines == int(lines) else sets
-            covered = min(sets, covered * min(count, reached))
-        return self.lines / (covered * level.ways)
+            whole = int(lines) if lines == int(lines) else 1
+            common = math.gcd(common, whole)
+            covered = min(sets, covered * min(count, sets / math.gcd(whole, int(sets))))
+        covered = min(covered, each * sets / math.gcd(common, int(sets)))
+        share = self.lines / (covered * level.ways)
+        # Lines that share few sets evict each other in turn: all of them are lost at once.
+        return max(share, CONFLICT) if share > 1 and covered < sets else share
 
 
 class ReuseGroup(msgspec.Struct, frozen=True, eq=False):

@@ -53,6 +53,14 @@ class CodeRegion(msgspec.Struct, eq=False):
             self.touched[depth, line] = result
         return result
 
+    def occupied(self, depth: int, level: CacheLevel) -> dict[BufferNode, tuple[float, float]]:
+        """Lines of each buffer, and the fraction of a level that they occupy; see `footprints`."""
+        result: dict[BufferNode, tuple[float, float]] = {}
+        for storage, touched in self.footprints(depth, level.line):
+            lines, share = result.get(storage, (0.0, 0.0))
+            result[storage] = lines + touched.lines, share + touched.share(level)
+        return result
+
     @property
     def share(self) -> float:
         """Fraction of the iterations around it in which its conditions hold."""
@@ -114,7 +122,7 @@ def _registers(kernel: CodeRegion) -> dict[BufferNode, float]:
 def cycles(kernel: CodeRegion, target: Target) -> float:
     """Cycles of all executions, with all data in the first-level cache."""
     core, vector = target.core, target.vector_bits / 8
-    arithmetic = loads = stores = chain = 0.0
+    arithmetic = loads = stores = chain = anew = 0.0
     load_bytes = store_bytes = 0.0
     inner = kernel.loops[-1] if kernel.loops else None
     counted: set[tuple[object, ...]] = set()
@@ -133,7 +141,10 @@ def cycles(kernel: CodeRegion, target: Target) -> float:
                 stores, store_bytes = stores + count, store_bytes + size
             else:
                 loads, load_bytes = loads + count, load_bytes + size
-        chain = max(chain, share * _chain(step, loops, inner) * core.latency)
+        if step.restarts:
+            anew = max(anew, share * _length(step, loops) * core.latency)
+        else:
+            chain = max(chain, share * _chain(step, loops, inner) * core.latency)
     spilled = kernel.spilled / vector
     loads, stores = loads + spilled, stores + spilled
     load_bytes, store_bytes = load_bytes + kernel.spilled, store_bytes + kernel.spilled
@@ -144,6 +155,7 @@ def cycles(kernel: CodeRegion, target: Target) -> float:
         stores / core.stores,
         store_bytes / core.store_bytes,
     )
+    chain = max(chain, anew * min(1.0, instructions / core.reorder_window))
     updates = core.chained(arithmetic / core.arithmetic, chain)
     once = max(updates, moved, instructions / core.issue)
     exits = kernel.times / inner.count if inner is not None else 0.0
@@ -207,7 +219,9 @@ def _chain(step: StatementNode, loops: tuple[LoopNode, ...], inner: LoopNode | N
     """Dependent updates of one accumulator per execution."""
     if not step.chained or inner is None:
         return 0
-    target = step.accesses[0]
-    if inner in target.moves:
-        return 0
-    return math.prod(loop.count for loop in loops if loop not in target.moves)
+    return 0 if inner in step.accesses[0].moves else _length(step, loops)
+
+
+def _length(step: StatementNode, loops: tuple[LoopNode, ...]) -> float:
+    """Updates of one accumulator in straight-line code."""
+    return math.prod(loop.count for loop in loops if loop not in step.accesses[0].moves)

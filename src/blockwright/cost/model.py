@@ -174,6 +174,8 @@ def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel, core: Core)
     """
     if group.access.scattered:
         return 1.0
+    if group.access.prefetched:
+        return 0.0
     moves = group.access.moves
     inner = next((loop for loop in reversed(kernel.loops) if loop in moves), None)
     if inner is None:
@@ -181,6 +183,8 @@ def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel, core: Core)
     each = footprint(group, kernel.loops, 1, level.line)
     if group.stored:
         return float(abs(moves[inner]) >= each.run + core.skipped_lines * level.line)
+    if each.share(level) >= 1 and each.lines < level.lines:  # its lines evict each other
+        return 1.0
     return core.late_rows if each.apart else 0.0
 
 

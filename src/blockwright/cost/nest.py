@@ -61,6 +61,7 @@ class AccessNode(msgspec.Struct, eq=False):
         base: byte offset in the buffer when all counters are 0.
         stored: whether it is a store.
         scattered: whether it may be anywhere in the buffer, as with an index loaded from memory.
+        prefetched: whether instructions prefetch its lines, so that they arrive in time.
     """
 
     storage: BufferNode
@@ -69,6 +70,7 @@ class AccessNode(msgspec.Struct, eq=False):
     base: float = 0
     stored: bool = False
     scattered: bool = False
+    prefetched: bool = False
 
 
 class StatementNode(msgspec.Struct, eq=False):
@@ -78,6 +80,8 @@ class StatementNode(msgspec.Struct, eq=False):
         accesses: its loads and stores.
         operations: arithmetic instructions per element, or per vector inside lane loops.
         chained: whether it updates what it stores, so that each instance waits for the previous.
+        restarts: whether such a chain begins anew in each execution of the code around it, so that
+            the processor computes as many of them at a time as fit its reorder window.
         share: fraction of the surrounding iterations in which it runs.
         width: bytes of an element of its arithmetic.
     """
@@ -85,6 +89,7 @@ class StatementNode(msgspec.Struct, eq=False):
     accesses: tuple[AccessNode, ...]
     operations: float = 0
     chained: bool = False
+    restarts: bool = False
     share: float = 1.0
     width: int = 4
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockwright.cost.footprint import CacheLevel
+from blockwright.cost.footprint import CONFLICT, CacheLevel
 from blockwright.cost.kernels import CodeRegion
 from blockwright.cost.nest import BufferNode, LoopNode
 from blockwright.target import Target
@@ -17,7 +17,7 @@ from blockwright.target import Target
 Fetched = dict[tuple[int, BufferNode], float]
 """Lines by kernel (its position in program order) and buffer."""
 
-_ROOMY, _CROWDED = 1.0, 1.25
+_ROOMY, _CROWDED = 1.0, CONFLICT
 _Members = Sequence[tuple[int, CodeRegion]]
 
 
@@ -51,24 +51,41 @@ def traffic(kernels: Sequence[CodeRegion], level: CacheLevel, again: bool = True
             buffer is uncached.
     """
     members = list(enumerate(kernels))
-    result = _below(members, 0, level)
-    missed = 1 - _fits(_distinct(members, 0, level)[1]) if again else 1.0
+    touched = _Touched(level)
+    result = _below(members, 0, touched)
+    missed = 1 - _fits(touched.of(members, 0)[1]) if again else 1.0
     return {
         key: (1.0 if key[1].uncached else missed) * kernels[key[0]].share * lines
         for key, lines in result.items()
     }
 
 
-def _below(members: _Members, depth: int, level: CacheLevel) -> Fetched:
+class _Touched:
+    """The distinct lines of kernels, computed once for each of the loops around them."""
+
+    def __init__(self, level: CacheLevel) -> None:
+        self.level = level
+        self.known: dict[tuple[int, int, int], tuple[Fetched, float]] = {}
+
+    def of(self, members: _Members, depth: int) -> tuple[Fetched, float]:
+        """The result of `_distinct` for adjacent kernels."""
+        key = members[0][0], members[-1][0], depth
+        result = self.known.get(key)
+        if result is None:
+            result = self.known[key] = _distinct(members, depth, self.level)
+        return result
+
+
+def _below(members: _Members, depth: int, touched: _Touched) -> Fetched:
     """Lines that one iteration of the innermost of `depth` shared loops fetches."""
     total: Fetched = {}
     for loop, inside in _by_loop(members, depth):
         if loop is None:
-            total |= _distinct(inside, depth, level)[0]
+            total |= touched.of(inside, depth)[0]
             continue
-        whole, _ = _distinct(inside, depth, level)
-        fits = _fits(_distinct(inside, depth + 1, level)[1])
-        for key, lines in _below(inside, depth + 1, level).items():
+        whole, _ = touched.of(inside, depth)
+        fits = _fits(touched.of(inside, depth + 1)[1])
+        for key, lines in _below(inside, depth + 1, touched).items():
             each = loop.count * lines
             total[key] = fits * min(whole[key], each) + (1 - fits) * each
     return total
@@ -97,16 +114,13 @@ def _distinct(members: _Members, depth: int, level: CacheLevel) -> tuple[Fetched
     largest: dict[BufferNode, float] = {}
     total: dict[BufferNode, float] = {}
     for number, kernel in members:
-        own: dict[BufferNode, tuple[float, float]] = {}
-        for storage, result in kernel.footprints(depth, level.line):
-            before = own.get(storage, (0.0, 0.0))
-            own[storage] = before[0] + result.lines, before[1] + result.share(level)
-        for storage, (count, share) in own.items():
+        for storage, (count, share) in kernel.occupied(depth, level).items():
             lines[number, storage] = count
             largest[storage] = max(largest.get(storage, 0), count)
             total[storage] = total.get(storage, 0) + count
             shares[storage] = max(shares.get(storage, 0), share)
-    lines = {key: count * largest[key[1]] / total[key[1]] for key, count in lines.items()}
+    if len(members) > 1:
+        lines = {key: count * largest[key[1]] / total[key[1]] for key, count in lines.items()}
     return lines, sum(shares.values())
 
 

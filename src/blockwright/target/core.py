@@ -25,6 +25,7 @@ class Core(msgspec.Struct, frozen=True):
         load_bytes, store_bytes: bytes that they move; limits wide vectors.
         issue: instructions of any kind issued.
         latency: from an FMA to a dependent one.
+        reorder_window: instructions in flight; those after a chain start while it is computed.
         division_issue: instructions that could be issued in the time of a division.
         lone_store_cycles: time to store one element of a vector on its own, which computation does
             not hide.
@@ -67,6 +68,7 @@ class Core(msgspec.Struct, frozen=True):
     load_bytes: float = 64.0
     store_bytes: float = 32.0
     latency: int = 4
+    reorder_window: int = 224
     division_issue: float = 5
     lone_store_cycles: float = 1.0
     copy_cycles: float = 3.0
@@ -88,7 +90,7 @@ class Core(msgspec.Struct, frozen=True):
     mispredict_cycles: int = 20
     page_bytes: int = 4096
     tlb_entries: tuple[int, int] = (64, 1536)
-    tlb_miss_cycles: tuple[int, int] = (7, 30)
+    tlb_miss_cycles: tuple[int, int] = (4, 30)
     frequency_hz: float = 3.5e9
     source: str = (
         "issue rates and latencies: Agner Fog, Instruction tables; bandwidths, misses, stalls and "

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from blockwright.strategies.cpu.depthwise_pool_cost import (
+from blockwright.strategies.cpu.depthwise_pool_cost import ranked_windows, window_plan
+from blockwright.strategies.cpu.depthwise_pool_shape import (
     WRITTEN_OUT,
     WindowBlocks,
     WindowShape,
     WindowTile,
-    ranked_windows,
-    window_plan,
 )
 from blockwright.strategies.strategy import Plan
 from blockwright.target import Target

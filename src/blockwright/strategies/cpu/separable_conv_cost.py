@@ -12,13 +12,15 @@ from itertools import islice
 
 import msgspec
 
-from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape, window_cycles, window_time
+from blockwright.strategies.cpu.depthwise_pool_cost import window_plan
+from blockwright.strategies.cpu.depthwise_pool_nest import window_seconds
 from blockwright.strategies.cpu.depthwise_pool_plan import (
     WindowFacts,
     WindowPlan,
     best_window,
     ranked_window_plans,
 )
+from blockwright.strategies.cpu.depthwise_pool_shape import WindowShape
 from blockwright.strategies.cpu.gemm_blocking import (
     GemmBlocking,
     GemmShape,
@@ -116,7 +118,7 @@ def ranked_plans(
             choices += [(tiles[0], window) for window in windows]
         for tile, window in choices:
             each = _product_line(one, shape, lines, tile)
-            each += window_time(one, facts.shape, window.tile, window.blocks) / lines
+            each += _window_cycles(one, facts.shape, shape.bits, window) / lines
             cycles[SeparableConvPlan(lines, tile, window)] = _busiest(target, shape, lines) * each
     yield from (plan for plan in sorted(cycles, key=lambda plan: cycles[plan]) if plan != best)
 
@@ -205,12 +207,22 @@ def two_passes(target: Target, shape: Separable, window: WindowShape) -> float:
 
 
 def _window_line(target: Target, shape: Separable, window: WindowShape) -> float:
-    return window_cycles(target, window, shape.bits) / shape.lines
+    """Estimated cycles of the window, per line, in the tasks of the sliding-window strategy."""
+    one = Target(target, num_threads=1)
+    tile, blocks = window_plan(target, window, shape.bits)
+    return _of_loops(one, window_seconds(one, window, tile, blocks, shape.bits)) / shape.lines
+
+
+def _window_cycles(target: Target, window: WindowShape, bits: int, plan: WindowPlan) -> float:
+    """Estimated cycles of a window, without starting threads."""
+    return _of_loops(target, window_seconds(target, window, plan.tile, plan.blocks, bits))
 
 
 def _cycles(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking) -> float:
     """Estimated cycles of a product, without starting threads."""
-    return (
-        plan_seconds(target, product, tile, plan) * target.core.frequency_hz
-        - target.core.parallel_launch_cycles
-    )
+    return _of_loops(target, plan_seconds(target, product, tile, plan))
+
+
+def _of_loops(target: Target, seconds: float) -> float:
+    """The cycles of a parallel nest, without starting threads."""
+    return seconds * target.core.frequency_hz - target.core.parallel_launch_cycles

@@ -9,7 +9,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis import NoReduction, find_reduction
 from blockwright.arith import simplify
-from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape
+from blockwright.strategies.cpu.depthwise_pool_shape import WindowShape
 from blockwright.strategies.match.blocks import address_of, extent_of, stride
 from blockwright.target import GATHER_STRIDE
 
