@@ -7,7 +7,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.cost import estimate
+from blockwright.cost import AccessNode, BufferNode, LoopNode, StatementNode, estimate
 from blockwright.cost.kernels import cycles, kernels
 from blockwright.cost.read import Reader
 from blockwright.cost.traffic import cache_levels, page_levels, traffic
@@ -128,6 +128,35 @@ def test_a_register_tile_costs_what_its_ports_allow() -> None:
     found = kernels(Reader(sch.func, ONE, {}).body, ONE)
     (update,) = (k for k in found if len(k.loops) == 1 and k.loops[0].count == 256)
     assert cycles(update, ONE) == pytest.approx(256 * 6 + ONE.core.mispredict_cycles)
+
+
+def test_exits_of_short_loops_of_constant_length_are_predicted() -> None:
+    times: list[float] = []
+    for predicted in (False, True):
+        step = LoopNode(16, predicted=predicted)
+        step.body = [StatementNode((), 1)]
+        around_it = LoopNode(100, body=[step])
+        (kernel,) = kernels([around_it], ONE)
+        times.append(cycles(kernel, ONE))
+    assert times[0] - times[1] == pytest.approx(100 * ONE.core.mispredict_cycles)
+
+
+def test_what_a_part_of_an_iteration_writes_is_partly_there_for_the_next() -> None:
+    """16 KiB are written, then read with 24 KiB beside them: 32 KiB of these 40 stay in L1."""
+    passed, other = BufferNode("passed", 16 << 10), BufferNode("other", 24 << 10)
+    first, second, line = LoopNode(256), LoopNode(384), LoopNode(16, "lanes")
+    writes = AccessNode(passed, {first: LINE, line: 4}, stored=True)
+    line.body = [StatementNode((writes,))]
+    first.body = [line]
+    lanes = LoopNode(16, "lanes")
+    reads = AccessNode(passed, {second: LINE, lanes: 4})
+    beside = AccessNode(other, {second: LINE, lanes: 4})
+    lanes.body = [StatementNode((reads, beside))]
+    second.body = [lanes]
+    found = kernels([LoopNode(100, body=[first, second])], ONE)
+    lines = traffic(found, cache_levels(ONE)[0], again=False)
+    assert lines[1, passed] == pytest.approx(100 * 256 * (1 - 32 / 40), rel=0.01)
+    assert lines[1, other] == pytest.approx(100 * 384, rel=0.01)
 
 
 def test_iterations_beyond_the_end_cost_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,7 +16,15 @@ from blockwright.ops.implementation import lower_call
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.strategies import apply_strategies
-from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_cycles
+from blockwright.strategies.cpu.register_tiling import RegisterTile
+from blockwright.strategies.cpu.winograd_cost import (
+    Convolution,
+    best_grouping,
+    direct_seconds,
+    group_estimate,
+    passes_estimate,
+    ranked_groupings,
+)
 from blockwright.target import Target
 from blockwright.target.target import Cache
 
@@ -188,18 +197,60 @@ def test_few_tiles_with_large_filters_go_in_passes() -> None:
 
 
 def test_filters_from_memory_are_fetched_by_few_groups() -> None:
-    """Each group of tiles passes all filters, and those of 4x4 tiles are more bytes than of 2x2."""
+    """Each group of tiles passes all filters."""
     caches = (Cache(32 << 10, 8, 64), Cache(1 << 20, 8, 64), Cache(64 << 20, 16, 64, 2))
     target = Target("x86-64-v4", num_threads=2, caches=caches)
     warm = Convolution(1, 14, 14, 256, 256)
     uncached = msgspec.structs.replace(warm, uncached=True)
-    assert (best_grouping(target, warm, 4).group, best_grouping(target, uncached, 4).group) == (
-        4,
-        8,
+    many, few = (
+        [group_estimate(target, conv, 4, group).seconds for conv in (warm, uncached)]
+        for group in (4, 8)
     )
+    assert many[0] < 1.1 * few[0]
+    assert many[1] > 1.3 * few[1]
+
+
+@pytest.mark.parametrize("group", [4, None])
+def test_times_are_those_of_the_cost_model(group: int | None) -> None:
+    """They follow the figures of the machine: here the bandwidth of memory for the filters."""
+    conv = Convolution(1, 14, 14, 256, 256, uncached=True)
+    slow, fast = (dict(_times(_with_bandwidth(AVX2, factor), conv, 4))[group] for factor in (1, 2))
+    assert slow > 1.1 * fast
+
+
+def _times(target: Target, conv: Convolution, m: int) -> Iterator[tuple[int | None, float]]:
+    return ((way.group, way.seconds) for way in ranked_groupings(target, conv, m))
+
+
+def _with_bandwidth(target: Target, factor: float) -> Target:
+    core = target.core
+    *near, memory = core.cache_bandwidth
+    faster = msgspec.structs.replace(
+        core,
+        dram_bandwidth=core.dram_bandwidth * factor,
+        cache_bandwidth=(*near, memory * factor),
+    )
+    return Target(target, core=faster)
+
+
+def test_partial_sums_pay_for_the_registers_that_they_lack() -> None:
+    """14 × 2 sums of 32 registers leave no room for their totals, 7 × 2 sums do."""
+    target = Target("x86-64-v4", num_threads=1)
+    conv = Convolution(1, 56, 56, 64, 64)
+    high, low = (
+        group_estimate(target, conv, 4, 14, RegisterTile(rows, 32, 16)) for rows in (14, 7)
+    )
+    assert high.causes["compute"] > 1.01 * low.causes["compute"]
+
+
+def test_passes_are_costed_with_the_blocking_of_their_plan() -> None:
+    """Unless they are slower than groups even at the peak rate; then it is not searched for."""
+    conv = Convolution(1, 14, 14, 256, 256)
+    searched, not_searched = (passes_estimate(AVX2, conv, 4, least) for least in (1.0, 0.0))
+    assert searched.seconds <= not_searched.seconds
 
 
 def test_many_channels_gain_and_small_images_do_not() -> None:
     wide, small = Convolution(1, 56, 56, 64, 64), Convolution(1, 5, 5, 8, 8)
-    assert best_grouping(AVX2, wide, 4).cycles < 0.5 * direct_cycles(AVX2, wide)
-    assert best_grouping(AVX2, small, 4).cycles > direct_cycles(AVX2, small)
+    assert best_grouping(AVX2, wide, 4).seconds < 0.5 * direct_seconds(AVX2, wide)
+    assert best_grouping(AVX2, small, 4).seconds > direct_seconds(AVX2, small)

@@ -158,7 +158,7 @@ def cycles(kernel: CodeRegion, target: Target) -> float:
     chain = max(chain, anew * min(1.0, instructions / core.reorder_window))
     updates = core.chained(arithmetic / core.arithmetic, chain)
     once = max(updates, moved, instructions / core.issue)
-    exits = kernel.times / inner.count if inner is not None else 0.0
+    exits = 0.0 if inner is None or inner.predicted else kernel.times / inner.count
     return kernel.times * once + exits * core.mispredict_cycles
 
 

@@ -55,6 +55,10 @@ class Estimate(msgspec.Struct, frozen=True):
     causes: dict[str, float]
     notes: tuple[str, ...] = ()
 
+    def waits(self, cause: str) -> float:
+        """Seconds that a resource would take alone, whether computation hides them or not."""
+        return sum(part.causes.get(cause, 0.0) for part in self.parts)
+
     @property
     def limits(self) -> str:
         """The resource that accounts for most of the time."""

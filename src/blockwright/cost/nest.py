@@ -25,6 +25,7 @@ class LoopNode(msgspec.Struct, eq=False):
         tasks: for a parallel loop, the iterations of all threads, rounded up; else 0.
         divided: whether the threads execute different iterations of it.
         whole: for a parallel loop, its iterations in all threads; else 0.
+        predicted: whether its exit is predicted: it always has the same few iterations.
     """
 
     count: float
@@ -33,6 +34,7 @@ class LoopNode(msgspec.Struct, eq=False):
     tasks: float = 0
     divided: bool = False
     whole: float = 0
+    predicted: bool = False
 
 
 class BufferNode(msgspec.Struct, eq=False):

@@ -2,7 +2,8 @@
 
 While one iteration of a loop fits into a level, data shared with the next iteration is still
 there: the whole loop fetches each line that it touches once. Otherwise every iteration fetches its
-lines anew. For footprints up to a quarter larger than the level, the result is interpolated.
+lines anew, except for those that a part of the iteration leaves there for the next part. For
+footprints up to a quarter larger than the level, the result is interpolated.
 """
 
 from __future__ import annotations
@@ -51,44 +52,58 @@ def traffic(kernels: Sequence[CodeRegion], level: CacheLevel, again: bool = True
             buffer is uncached.
     """
     members = list(enumerate(kernels))
-    touched = _Touched(level)
-    result = _below(members, 0, touched)
-    missed = 1 - _fits(touched.of(members, 0)[1]) if again else 1.0
+    whole = _distinct(members, 0, level)
+    missed = 1 - _fits(whole[1]) if again else 1.0
+    if not missed and not any(storage.uncached for _, storage in whole[0]):
+        return dict.fromkeys(whole[0], 0.0)
     return {
         key: (1.0 if key[1].uncached else missed) * kernels[key[0]].share * lines
-        for key, lines in result.items()
+        for key, lines in _below(members, 0, level, whole).items()
     }
 
 
-class _Touched:
-    """The distinct lines of kernels, computed once for each of the loops around them."""
+def _below(
+    members: _Members, depth: int, level: CacheLevel, distinct: tuple[Fetched, float]
+) -> Fetched:
+    """Lines that one iteration of the innermost of `depth` shared loops fetches.
 
-    def __init__(self, level: CacheLevel) -> None:
-        self.level = level
-        self.known: dict[tuple[int, int, int], tuple[Fetched, float]] = {}
-
-    def of(self, members: _Members, depth: int) -> tuple[Fetched, float]:
-        """The result of `_distinct` for adjacent kernels."""
-        key = members[0][0], members[-1][0], depth
-        result = self.known.get(key)
-        if result is None:
-            result = self.known[key] = _distinct(members, depth, self.level)
-        return result
-
-
-def _below(members: _Members, depth: int, touched: _Touched) -> Fetched:
-    """Lines that one iteration of the innermost of `depth` shared loops fetches."""
+    Arguments: `distinct` are the lines that it touches, and the fraction of the level they fill.
+    """
     total: Fetched = {}
     for loop, inside in _by_loop(members, depth):
+        whole = distinct if len(inside) == len(members) else _distinct(inside, depth, level)
         if loop is None:
-            total |= touched.of(inside, depth)[0]
+            total |= whole[0]
             continue
-        whole, _ = touched.of(inside, depth)
-        fits = _fits(touched.of(inside, depth + 1)[1])
-        for key, lines in _below(inside, depth + 1, touched).items():
-            each = loop.count * lines
-            total[key] = fits * min(whole[key], each) + (1 - fits) * each
+        iteration = _distinct(inside, depth + 1, level)
+        fits = _fits(iteration[1])
+        left = _left(inside, depth + 1, level) if fits < 1 else {}
+        for key, lines in _below(inside, depth + 1, level, iteration).items():
+            each = loop.count * lines * (1 - left.get(key, 0.0))
+            total[key] = fits * min(whole[0][key], each) + (1 - fits) * each
     return total
+
+
+def _left(members: _Members, depth: int, level: CacheLevel) -> Fetched:
+    """What is left in a level of the data that the parts of an iteration pass on to each other.
+
+    A part finds as much of a buffer as fits beside all else that is touched from the part that
+    accessed it last until its own end: by kernel and buffer, as a fraction of the lines.
+    """
+    parts = [inside for _, inside in _by_loop(members, depth)]
+    if len(parts) < 2:
+        return {}
+    touched = [_distinct(inside, depth, level) for inside in parts]
+    buffers = [{storage for _, storage in lines} for lines, _ in touched]
+    result: Fetched = {}
+    for at, (lines, _) in enumerate(touched):
+        for key in lines:
+            earlier = (at - back for back in range(1, len(parts)))
+            last = next((k for k in earlier if key[1] in buffers[k]), None)
+            if last is not None:
+                largest = max(touched[k][1] for k in range(last, at + 1))
+                result[key] = min(1.0, 1 / largest)
+    return result
 
 
 def _by_loop(
@@ -119,8 +134,7 @@ def _distinct(members: _Members, depth: int, level: CacheLevel) -> tuple[Fetched
             largest[storage] = max(largest.get(storage, 0), count)
             total[storage] = total.get(storage, 0) + count
             shares[storage] = max(shares.get(storage, 0), share)
-    if len(members) > 1:
-        lines = {key: count * largest[key[1]] / total[key[1]] for key, count in lines.items()}
+    lines = {key: count * largest[key[1]] / total[key[1]] for key, count in lines.items()}
     return lines, sum(shares.values())
 
 

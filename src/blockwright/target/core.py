@@ -41,9 +41,7 @@ class Core(msgspec.Struct, frozen=True):
         prefetch_span: bytes of a row up to which the prefetchers keep up with a loop that reads the
             rows of several taps.
         prefetch_lag: bytes beyond that which cost a cycle per line.
-        uncached_wait: share of the shorter of computation and traffic that is not hidden by the
-            longer one while data is read from memory for the first time.
-        exposed: the same for data from caches.
+        exposed: share of the shorter of computation and traffic that is not hidden by the longer.
         late_rows: share of the lines that arrive late when a loop reads several rows at a time.
         skipped_lines: lines that a store skips per step, from which on it waits for each line.
         reorder_flops: operations of a dense convolution with channels first, whose gathers and
@@ -53,6 +51,7 @@ class Core(msgspec.Struct, frozen=True):
         task_start_cycles: time by which a task of a convolution or window exceeds its loops: its
             first rows and branches miss. Several times `task_dispatch_cycles`, which it includes.
         mispredict_cycles: time lost by a mispredicted loop exit.
+        predicted_iterations: most iterations of a loop of constant length whose exit is predicted.
         page_bytes: size of a page.
         tlb_entries: pages that the first and the second TLB hold.
         tlb_miss_cycles: time for a page that misses the first TLB, and one that misses both.
@@ -79,7 +78,6 @@ class Core(msgspec.Struct, frozen=True):
     unordered_line_cycles: float = 12.0
     prefetch_span: int = 2048
     prefetch_lag: float = 250.0
-    uncached_wait: float = 0.5
     exposed: float = 0.05
     late_rows: float = 0.25
     skipped_lines: float = 2
@@ -88,6 +86,7 @@ class Core(msgspec.Struct, frozen=True):
     task_dispatch_cycles: int = 60
     task_start_cycles: int = 4000
     mispredict_cycles: int = 20
+    predicted_iterations: int = 32
     page_bytes: int = 4096
     tlb_entries: tuple[int, int] = (64, 1536)
     tlb_miss_cycles: tuple[int, int] = (4, 30)
@@ -95,6 +94,8 @@ class Core(msgspec.Struct, frozen=True):
     source: str = (
         "issue rates and latencies: Agner Fog, Instruction tables; bandwidths, misses, stalls and "
         "launch costs: chosen so that predictions fit measurements on AVX2 and AVX-512 servers; "
+        "predicted loops: partial sums of 16 and 32 terms (Winograd, 56x56x64 and 14x14x256) take "
+        "the time of their multiplications, with no time for mispredicted exits; "
         "lone stores: what scattered results of a product cost beyond contiguous ones "
         "(1x1, 64 to 256 channels of 56x56) is 0.6 (256 bits) to 1.2 (512 bits) cycles each; "
         "copies, prefetchers, starts of tasks, window updates and layouts: chosen so "

@@ -51,13 +51,13 @@ def _machine(target: Target) -> list[str]:
         ("prefetchers", f"follow rows {core.prefetch_span} B apart; beyond, a cycle per line for "
                         f"{core.prefetch_lag:g} B; {core.late_rows:.0%} of lines late when rows "
                         f"alternate, all when a store skips {core.skipped_lines:g} lines"),
-        ("not hidden", f"{core.exposed:.0%} of the shorter of work and traffic, "
-                       f"{core.uncached_wait:.0%} for data in no cache"),
+        ("not hidden", f"{core.exposed:.0%} of the shorter of work and traffic"),
         ("layouts", f"channels first costs a byte copied per {core.reorder_flops:g} operations"),
         ("parallel loop", f"{core.parallel_launch_cycles} cycles to launch, "
                           f"{core.task_dispatch_cycles} to dispatch a task, "
                           f"{core.task_start_cycles} to start one of a convolution"),
-        ("branches", f"{core.mispredict_cycles} cycles per mispredicted loop exit"),
+        ("branches", f"{core.mispredict_cycles} cycles per mispredicted loop exit; those of up to "
+                     f"{core.predicted_iterations} constant iterations are predicted"),
         ("TLB", f"{core.tlb_entries[0]} and {core.tlb_entries[1]} pages of {core.page_bytes} B; "
                 f"misses {core.tlb_miss_cycles[0]} and {core.tlb_miss_cycles[1]} cycles"),
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -97,7 +98,44 @@ def plan_estimate(
     target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking
 ) -> Estimate:
     """The predicted time of a plan, and what limits it."""
-    return estimate_nest([_nest(target, product, tile, plan)], target)
+    return estimate_nest([parallel_nest(target, product, tile, plan)], target)
+
+
+class Storage(msgspec.Struct, frozen=True):
+    """Operands of a product that other parts of a larger nest write or read; None for its own."""
+
+    a: BufferNode | None = None
+    c: BufferNode | None = None
+
+
+_OWN = Storage()
+
+
+def parallel_nest(
+    target: Target,
+    product: GemmShape,
+    tile: RegisterTile,
+    plan: GemmBlocking,
+    storage: Storage = _OWN,
+    sums: Sequence[int] = (),
+) -> LoopNode:
+    """The loop nest that the strategy builds for a plan, without packing B.
+
+    Arguments: `sums` are the terms of nested partial sums, coarse to fine.
+    """
+    return _nest(target, product, tile, plan, storage, sums, target.num_threads)
+
+
+def serial_nest(
+    target: Target,
+    product: GemmShape,
+    tile: RegisterTile,
+    plan: GemmBlocking,
+    storage: Storage = _OWN,
+    sums: Sequence[int] = (),
+) -> LoopNode:
+    """The same in one thread, for a task that computes a whole product as one of its steps."""
+    return _nest(target, product, tile, plan, storage, sums, None)
 
 
 class _Axis(msgspec.Struct):
@@ -120,27 +158,35 @@ class _Operand(msgspec.Struct):
     by_column: float
 
 
-def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking) -> LoopNode:
-    """The loop nest that the strategy builds for a plan, without packing B."""
+def _nest(
+    target: Target,
+    product: GemmShape,
+    tile: RegisterTile,
+    plan: GemmBlocking,
+    storage: Storage,
+    parts: Sequence[int],
+    threads: int | None,
+) -> LoopNode:
+    """The loop nest of a plan, shared by a number of threads; None for a serial one."""
     size, b_size = product.bits // 8, product.b_bits // 8
     depth = product.k or UNKNOWN_EXTENT
     row_tiles, panels = tiles_of(product, tile)
-    m = _Axis(LoopNode(row_tiles / plan.row_tiles, "parallel"), LoopNode(plan.row_tiles))
-    n = _Axis(LoopNode(panels / plan.panels, "parallel"), LoopNode(plan.panels))
-    batch = LoopNode(product.batch or 1, "parallel")
+    kind = "serial" if threads is None else "parallel"
+    m = _Axis(LoopNode(row_tiles / plan.row_tiles, kind), LoopNode(plan.row_tiles))
+    n = _Axis(LoopNode(panels / plan.panels, kind), LoopNode(plan.panels))
+    batch = LoopNode(product.batch or 1, kind)
     pieces = math.ceil(depth / plan.depth) if plan.depth else 1
-    piece, step = LoopNode(pieces), LoopNode(depth / pieces)
+    piece, *split, step = _reduction(target, depth, pieces, parts)
     read = LoopNode(step.count) if plan.widens else step  # the loop that reads B
     panel, rows = tile.columns * size, row_tiles * tile.rows
     b_panel = tile.columns * b_size
     width, b_width, count = panels * panel, panels * b_panel, batch.count
     a = _Operand(
-        BufferNode("A", depth * rows * size * count),
+        storage.a or BufferNode("A", depth * rows * size * count),
         {
             batch: depth * rows * size,
             **m.moves(tile.rows * product.m_stride),
-            piece: step.count * product.k_stride,
-            step: product.k_stride,
+            **_moves([piece, *split, step], product.k_stride),
         },
         product.m_stride,
         0,
@@ -150,14 +196,13 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
         {
             batch: depth * b_width,
             **n.moves(depth * b_panel),
-            piece: step.count * b_panel,
-            read: b_panel,
+            **_moves([piece, *split, read], b_panel),
         },
         0,
         b_size,
     )
     c = _Operand(
-        BufferNode("C", rows * width * count),
+        storage.c or BufferNode("C", rows * width * count),
         {batch: rows * width, **m.moves(tile.rows * width), **n.moves(panel)},
         width,
         size,
@@ -175,16 +220,41 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBloc
         widening = _each(row, size, written, b, operations=product.shifts)
         step.body = [_each(tile, size, sums, sums, a, used)]
         read.body = [widening, *read.body]
-    body: list[LoopNode | StatementNode] = [_each(tile, size, sums), step]
+    body: list[LoopNode | StatementNode] = [_each(tile, size, sums, operations=0), step]
+    for loop in reversed(split):
+        total = _Operand(BufferNode("total", sums.storage.size, registers=True), {}, panel, size)
+        loop.body = [*body, _each(tile, size, total, total, sums)]
+        body = [_each(tile, size, total, operations=0), loop]
+        sums = total
     body.append(_each(tile, size, c, sums, c) if pieces > 1 else _each(tile, size, c, sums))
     first, second = (n, m) if plan.rows_inside else (m, n)
     tasks = [batch, first.outer, second.outer]
-    share_out(tasks, target.num_threads)
+    if threads is not None:
+        share_out(tasks, threads)
     inside = [*tasks[1:], piece, first.inner, second.inner]
     if plan.widens:
         body = [read, *around([loop for loop in (inside.pop(),) if loop.count > 1], body)]
     around([batch, *(loop for loop in inside if loop.count > 1)], body)
     return batch
+
+
+def _reduction(target: Target, depth: int, pieces: int, parts: Sequence[int]) -> list[LoopNode]:
+    """The loops of a reduction: k-splits, partial sums, and the steps of one of these."""
+    loops, left = [LoopNode(pieces)], depth / pieces
+    for part in parts:
+        loops.append(LoopNode(left / part))
+        left = part
+    short = left <= target.core.predicted_iterations
+    return [*loops, LoopNode(left, predicted=short)]
+
+
+def _moves(loops: list[LoopNode], step: float) -> dict[LoopNode, float]:
+    """Strides of nested loops through contiguous steps."""
+    result: dict[LoopNode, float] = {}
+    for loop in reversed(loops):
+        result[loop] = step
+        step *= loop.count
+    return result
 
 
 def _each(

@@ -136,6 +136,17 @@ def cuts_evenly(sizes: Sequence[int | None], pieces: Pieces) -> bool:
     return result is None or (sizes[result[0]] or 0) % result[1] == 0
 
 
+def piece_lengths(depth: int, sums: Sequence[Pieces]) -> list[int]:
+    """Terms of each nested partial sum of a reduction of `depth` terms, coarse to fine."""
+    result: list[int] = []
+    for pieces in sums:
+        cut = _piece([depth], pieces)
+        if cut is not None:
+            depth = cut[1]
+            result.append(depth)
+    return result
+
+
 def whole_pieces(sizes: Sequence[int | None], pieces: Pieces) -> int:
     """Number that the innermost reduction loop's length must be a multiple of for equal pieces."""
     result = _piece(sizes, pieces)

@@ -16,7 +16,7 @@ from blockwright.ops.row import OpContext
 from blockwright.ops.window import by_letter
 from blockwright.ops.winograd import TileSize
 from blockwright.strategies.cpu.micro_kernel import micro_kernel
-from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_cycles
+from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_seconds
 from blockwright.strategies.offer import Candidate, Offer, OperatorCall
 from blockwright.strategies.strategy import Refused
 from blockwright.target import Target
@@ -33,9 +33,8 @@ def _tiles(call: OperatorCall, target: Target) -> Sequence[Candidate] | Refused:
     conv = convolution_of(call, target)
     if isinstance(conv, Refused):
         return conv
-    hertz = target.core.frequency_hz
     return [
-        Candidate(best_grouping(target, conv, tile).cycles / hertz, WinogradTiles(tile))
+        Candidate(best_grouping(target, conv, tile).seconds, WinogradTiles(tile))
         for tile in ACCURATE
     ]
 
@@ -44,7 +43,7 @@ def _direct(call: OperatorCall, target: Target) -> Sequence[Candidate] | Refused
     conv = convolution_of(call, target)
     if isinstance(conv, Refused):
         return conv
-    return [Candidate(direct_cycles(target, conv) / target.core.frequency_hz)]
+    return [Candidate(direct_seconds(target, conv))]
 
 
 def convolution_of(call: OperatorCall, target: Target) -> Convolution | Refused:

@@ -7,25 +7,25 @@ from itertools import islice
 
 import msgspec
 
-from blockwright.strategies.cpu.gemm_blocking import GemmBlocking, GemmShape, plan_seconds
+from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape, plan_seconds
 from blockwright.strategies.cpu.gemm_plan import best_plan, other_plans
 from blockwright.strategies.cpu.micro_kernel import MicroKernel
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
-    predicted_share,
     register_tiles,
 )
 from blockwright.strategies.cpu.split_k import Pieces
-from blockwright.strategies.cpu.winograd_cost import Convolution, Grouping, ranked_groupings
+from blockwright.strategies.cpu.winograd_cost import (
+    Convolution,
+    Grouping,
+    group_estimate,
+    input_in_task,
+    partial_sums,
+    ranked_groupings,
+)
 from blockwright.strategies.strategy import Plan
 from blockwright.target import Target
 
-# Output transforms magnify the errors of sums over channels; short pieces keep these small: at most
-# 4 times the error of a direct sum, which itself grows with the channels.
-_COARSE = Pieces(most=128, least=64, longest=192)
-_FINE = Pieces(most=16, least=8, longest=32)
-_FINE_OF_MANY = Pieces(most=32, least=16, longest=48)
-_MANY_CHANNELS = 512
 _OTHERS = 8  # other plans of the product with the best number of groups
 
 
@@ -50,7 +50,7 @@ class WinogradPlan(Plan, frozen=True):
     vector_bits: int
     cut_tails: bool
     input_in_task: bool = False
-    sums: tuple[Pieces, ...] = (_COARSE, _FINE)
+    sums: tuple[Pieces, ...] = partial_sums(None)
 
 
 class WinogradFacts(msgspec.Struct, frozen=True):
@@ -83,9 +83,9 @@ def ranked_plans(
     first, *others = ranked_groupings(target, facts.conv, facts.edge)
     best = _plan_of(target, facts, kernel, first)
     yield best
-    cycles = {_plan_of(target, facts, kernel, way): way.cycles for way in others}
-    cycles |= dict(_other_products(target, facts, best, first.cycles, kernel))
-    yield from sorted(cycles, key=lambda plan: cycles[plan])
+    seconds = {_plan_of(target, facts, kernel, way): way.seconds for way in others}
+    seconds |= dict(_other_products(target, facts, facts.conv, best, first.seconds, kernel))
+    yield from sorted(seconds, key=lambda plan: seconds[plan])
 
 
 def _plan_of(
@@ -93,23 +93,15 @@ def _plan_of(
 ) -> WinogradPlan:
     if way.group is None:
         return _in_passes(target, facts, kernel)
-    # Adjacent groups share a border, which each of them would compute; a separate pass over the
-    # whole input costs more only when it goes through memory.
-    large = (facts.input_bytes or 0) > target.cache(2).size * target.num_threads
     return WinogradPlan(
         _tiles(target, facts, way.group)[0],
         way.group,
         None,
         target.vector_bits,
         cut_tails=not target.cheap_predication,
-        input_in_task=large,
-        sums=_pieces(facts.product),
+        input_in_task=input_in_task(target, facts.input_bytes or 0),
+        sums=partial_sums(facts.product.k),
     )
-
-
-def _pieces(product: GemmShape) -> tuple[Pieces, ...]:
-    many = product.k is not None and product.k >= _MANY_CHANNELS
-    return (_COARSE, _FINE_OF_MANY if many else _FINE)
 
 
 def _tiles(target: Target, facts: WinogradFacts, group: int) -> list[RegisterTile]:
@@ -121,7 +113,7 @@ def _tiles(target: Target, facts: WinogradFacts, group: int) -> list[RegisterTil
 
 def _in_passes(target: Target, facts: WinogradFacts, kernel: MicroKernel) -> WinogradPlan:
     """Run one step after another on all tiles."""
-    product = best_plan(target, facts.product, kernel, _pieces(facts.product))
+    product = best_plan(target, facts.product, kernel, partial_sums(facts.product.k))
     return WinogradPlan(
         product.tile,
         None,
@@ -133,19 +125,22 @@ def _in_passes(target: Target, facts: WinogradFacts, kernel: MicroKernel) -> Win
 
 
 def _other_products(
-    target: Target, facts: WinogradFacts, best: WinogradPlan, cycles: float, kernel: MicroKernel
+    target: Target,
+    facts: WinogradFacts,
+    conv: Convolution,
+    best: WinogradPlan,
+    seconds: float,
+    kernel: MicroKernel,
 ) -> Iterator[tuple[WinogradPlan, float]]:
-    """Plans that differ from the best one in its product, and their estimated cycles."""
+    """Plans that differ from the best one in its product, and their predicted seconds."""
     shape, change = facts.product, msgspec.structs.replace
     if best.group is None:
         chosen = best_plan(target, shape, kernel, best.sums)
         least = plan_seconds(target, shape, chosen.tile, chosen.blocking)
         for other in islice(other_plans(target, shape, chosen), _OTHERS):
             more = plan_seconds(target, shape, other.tile, other.blocking) - least
-            plan = change(best, tile=other.tile, blocking=other.blocking)
-            yield plan, cycles + more * target.core.frequency_hz
+            yield change(best, tile=other.tile, blocking=other.blocking), seconds + more
         return
-    share = predicted_share(target, best.tile, best.group, shape.n)
     for tile in _tiles(target, facts, best.group)[1 : _OTHERS + 1]:
-        slower = share / predicted_share(target, tile, best.group, shape.n)
-        yield change(best, tile=tile), cycles * slower
+        predicted = group_estimate(target, conv, facts.edge, best.group, tile)
+        yield change(best, tile=tile), predicted.seconds
