@@ -25,6 +25,7 @@ class CacheLevel(msgspec.Struct, frozen=True):
         ways: lines per set.
         indexed: whether virtual addresses determine the set. With more than a page per way they do
             not, and conflicts are random.
+        threads: that share it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class CacheLevel(msgspec.Struct, frozen=True):
     line: int
     ways: int
     indexed: bool
+    threads: int = 1
 
 
 class Footprint(msgspec.Struct, frozen=True):

@@ -58,7 +58,8 @@ class CodeRegion(msgspec.Struct, eq=False):
         result: dict[BufferNode, tuple[float, float]] = {}
         for storage, touched in self.footprints(depth, level.line):
             lines, share = result.get(storage, (0.0, 0.0))
-            result[storage] = lines + touched.lines, share + touched.share(level)
+            own = touched.share(level) / (level.threads if storage.common else 1)
+            result[storage] = lines + touched.lines, share + own
         return result
 
     @property

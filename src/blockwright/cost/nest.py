@@ -45,12 +45,14 @@ class BufferNode(msgspec.Struct, eq=False):
         size: bytes.
         registers: whether it is meant to be kept in registers.
         uncached: whether it is in no cache when the program begins, even if called repeatedly.
+        common: whether all threads read the same part of it, which a shared cache holds once.
     """
 
     name: str
     size: float
     registers: bool = False
     uncached: bool = False
+    common: bool = False
 
 
 class AccessNode(msgspec.Struct, eq=False):

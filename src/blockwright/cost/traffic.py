@@ -26,9 +26,12 @@ def cache_levels(target: Target) -> list[CacheLevel]:
     """The data caches, nearest first, with the capacity available to one thread."""
     result: list[CacheLevel] = []
     for number, cache in enumerate(target.caches, 1):
-        mine = cache.size / max(1, min(cache.shared_by, target.num_threads))
+        threads = max(1, min(cache.shared_by, target.num_threads))
+        mine = cache.size / threads
         indexed = cache.size // cache.ways <= target.core.page_bytes
-        result.append(CacheLevel(f"L{number}", mine / cache.line, cache.line, cache.ways, indexed))
+        result.append(
+            CacheLevel(f"L{number}", mine / cache.line, cache.line, cache.ways, indexed, threads)
+        )
     return result
 
 

@@ -134,7 +134,10 @@ def serial_nest(
     storage: Storage = _OWN,
     sums: Sequence[int] = (),
 ) -> LoopNode:
-    """The same in one thread, for a task that computes a whole product as one of its steps."""
+    """The same in one thread, for a task that computes a whole product as one of its steps.
+
+    The tasks of all threads read the same B.
+    """
     return _nest(target, product, tile, plan, storage, sums, None)
 
 
@@ -192,7 +195,7 @@ def _nest(
         0,
     )
     b = _Operand(
-        BufferNode("B", depth * b_width * count, uncached=product.uncached),
+        BufferNode("B", depth * b_width * count, uncached=product.uncached, common=threads is None),
         {
             batch: depth * b_width,
             **n.moves(depth * b_panel),

@@ -358,9 +358,10 @@ def _shape(conv: Convolution, batch: int, m: int, k: int) -> GemmShape:
 
 
 def _fetched(target: Target, product: GemmShape) -> GemmShape:
-    """The same product; filters that exceed the last-level cache are in no cache at entry."""
+    """The same product; filters are in no cache at entry if they exceed the share of the last-level
+    cache that products count on (`gemm_start_plans`)."""
     size = math.prod(n or 1 for n in (product.batch, product.k, product.n)) * product.b_bits // 8
-    exceed = size > target.caches[-1].size
+    exceed = size > target.caches[-1].size // 3
     return msgspec.structs.replace(product, uncached=product.uncached or exceed)
 
 
