@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 import blockwright
-from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape, window_plan
+from blockwright.strategies.cpu.depthwise_pool_cost import window_plan
+from blockwright.strategies.cpu.depthwise_pool_shape import WindowShape
 from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping
 from blockwright.target import Cache, Core, Target
 
@@ -63,14 +64,14 @@ def with_figures(name: str, **figures: float) -> Target:
 
 
 def test_choices_follow_the_figures() -> None:
-    """Cheap task starts give smaller tasks; filters from slow memory take longer."""
+    """Tasks that are cheap to hand out are smaller; filters from slow memory take longer."""
     shape = WindowShape(
         144, 56, along=3, taps=9, weighted=True, rows=56, row_reach=3, width=58, pitch=576,
         one_axis=False, source="border",
     )  # fmt: skip
     tasks = [
-        window_plan(with_figures("x86-64-v3", task_start_cycles=cycles), shape, 32)[1]
-        for cycles in (60, 1_000_000)
+        window_plan(with_figures("x86-64-v3", task_dispatch_cycles=cycles), shape, 32)[1]
+        for cycles in (0, 1_000_000)
     ]
     assert tasks[0].rows * tasks[0].groups < tasks[1].rows * tasks[1].groups
     conv = Convolution(1, 7, 7, 512, 512, uncached=True)

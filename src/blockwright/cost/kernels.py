@@ -123,14 +123,17 @@ def _registers(kernel: CodeRegion) -> dict[BufferNode, float]:
 def cycles(kernel: CodeRegion, target: Target) -> float:
     """Cycles of all executions, with all data in the first-level cache."""
     core, vector = target.core, target.vector_bits / 8
-    arithmetic = loads = stores = chain = anew = 0.0
+    arithmetic = busy = loads = stores = chain = anew = 0.0
     load_bytes = store_bytes = 0.0
     inner = kernel.loops[-1] if kernel.loops else None
     counted: set[tuple[object, ...]] = set()
     for step, loops in kernel.body:
         share = step.share / kernel.share
         instances = share * math.prod(_vectors(loop, step.width, vector) for loop in loops)
+        wide = math.prod(loop.count for loop in loops if loop.kind == "lanes") * step.width
+        rate = core.arithmetic if 2 * wide > vector else core.narrow_arithmetic
         arithmetic += step.operations * instances
+        busy += step.operations * instances / rate
         for access in step.accesses:
             key = (access.storage, access.stored, access.base, frozenset(access.moves.items()))
             if key in counted or not any(access.storage is g.access.storage for g in kernel.groups):
@@ -157,7 +160,7 @@ def cycles(kernel: CodeRegion, target: Target) -> float:
         store_bytes / core.store_bytes,
     )
     chain = max(chain, anew * min(1.0, instructions / core.reorder_window))
-    updates = core.chained(arithmetic / core.arithmetic, chain)
+    updates = core.chained(busy, chain)
     once = max(updates, moved, instructions / core.issue)
     exits = 0.0 if inner is None or inner.predicted else kernel.times / inner.count
     return kernel.times * once + exits * core.mispredict_cycles

@@ -18,9 +18,9 @@ class Core(msgspec.Struct, frozen=True):
 
     Attributes:
         arithmetic: vector instructions (FMA, addition, maximum) started.
-        window_arithmetic: the same, as assumed for sliding windows. For 512-bit vectors it differs
-            from `arithmetic`, although both describe the same units: the tiles that were measured
-            to be fastest for windows are those of two updates per cycle.
+        narrow_arithmetic: the same for vectors of at most half the width. Processors that join two
+            units for the widest vectors, or pass these through one unit in halves, start twice as
+            many.
         loads, stores: loads and stores started.
         load_bytes, store_bytes: bytes that they move; limits wide vectors.
         issue: instructions of any kind issued.
@@ -34,13 +34,6 @@ class Core(msgspec.Struct, frozen=True):
         dram_bandwidth: bytes from memory, all cores together.
         miss_latency: time per cache line from each of these if no prefetcher fetched it, with
             several misses in flight.
-        next_line_cycles: time that a loop waits for a line of the second-level cache that follows
-            the one before; less than the bandwidth implies, because the loop computes meanwhile.
-        unordered_line_cycles: the same for a line from memory that is not read in order: another
-            task reads its neighbors, or several tiles read parts of it.
-        prefetch_span: bytes of a row up to which the prefetchers keep up with a loop that reads the
-            rows of several taps.
-        prefetch_lag: bytes beyond that which cost a cycle per line.
         exposed: share of the shorter of computation and traffic that is not hidden by the longer.
         late_rows: share of the lines that arrive late when a loop reads several rows at a time.
         skipped_lines: lines that a store skips per step, from which on it waits for each line.
@@ -48,7 +41,7 @@ class Core(msgspec.Struct, frozen=True):
             scattered results cost as much time as copying one byte to another layout.
         parallel_launch_cycles: time to start and join the threads of a parallel loop.
         task_dispatch_cycles: time to hand out one task of a parallel loop.
-        task_start_cycles: time by which a task of a convolution or window exceeds its loops: its
+        task_start_cycles: time by which a task of a convolution exceeds its loops: its
             first rows and branches miss. Several times `task_dispatch_cycles`, which it includes.
         mispredict_cycles: time lost by a mispredicted loop exit.
         predicted_iterations: most iterations of a loop of constant length whose exit is predicted.
@@ -60,7 +53,7 @@ class Core(msgspec.Struct, frozen=True):
     """
 
     arithmetic: float
-    window_arithmetic: float = 2
+    narrow_arithmetic: float = 2
     loads: float = 2
     stores: float = 1
     issue: float = 4
@@ -74,10 +67,6 @@ class Core(msgspec.Struct, frozen=True):
     cache_bandwidth: tuple[float, ...] = (28.0, 21.0, 10.0)
     dram_bandwidth: float = 16.0
     miss_latency: tuple[float, ...] = (4.0, 12.0, 40.0)
-    next_line_cycles: float = 1.5
-    unordered_line_cycles: float = 12.0
-    prefetch_span: int = 2048
-    prefetch_lag: float = 250.0
     exposed: float = 0.05
     late_rows: float = 0.25
     skipped_lines: float = 2
@@ -98,7 +87,7 @@ class Core(msgspec.Struct, frozen=True):
         "the time of their multiplications, with no time for mispredicted exits; "
         "lone stores: what scattered results of a product cost beyond contiguous ones "
         "(1x1, 64 to 256 channels of 56x56) is 0.6 (256 bits) to 1.2 (512 bits) cycles each; "
-        "copies, prefetchers, starts of tasks, window updates and layouts: chosen so "
+        "copies, starts of tasks and layouts: chosen so "
         "that choices between schedules fit such measurements"
     )
 

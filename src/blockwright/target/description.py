@@ -40,17 +40,14 @@ def _machine(target: Target) -> list[str]:
         ("vectors", f"{isa.name}: {isa.registers} registers of {isa.bits} bits; masks: {masks}"),
         ("issue", f"{core.issue:g} instructions, {core.arithmetic:g} FMA, {core.loads:g} loads, "
                   f"{core.stores:g} stores per cycle at {core.frequency_hz / 1e9:g} GHz; "
-                  f"{core.window_arithmetic:g} updates of windows"),
+                  f"{core.narrow_arithmetic:g} FMA of half vectors"),
         ("latency", f"{core.latency} cycles of an FMA; a division takes "
                     f"{core.division_issue:g} issue slots"),
         ("vector moves", f"{core.copy_cycles:g} cycles to copy a vector, "
                          f"{core.lone_store_cycles:g} to store an element alone; gathers from "
                          f"strides over {GATHER_STRIDE} elements"),
-        ("lines", f"{core.next_line_cycles:g} cycles for the next line of L2, "
-                  f"{core.unordered_line_cycles:g} for a line of memory out of order"),
-        ("prefetchers", f"follow rows {core.prefetch_span} B apart; beyond, a cycle per line for "
-                        f"{core.prefetch_lag:g} B; {core.late_rows:.0%} of lines late when rows "
-                        f"alternate, all when a store skips {core.skipped_lines:g} lines"),
+        ("prefetchers", f"{core.late_rows:.0%} of lines late when rows alternate, all when a store "
+                        f"skips {core.skipped_lines:g} lines"),
         ("not hidden", f"{core.exposed:.0%} of the shorter of work and traffic"),
         ("layouts", f"channels first costs a byte copied per {core.reorder_flops:g} operations"),
         ("parallel loop", f"{core.parallel_launch_cycles} cycles to launch, "

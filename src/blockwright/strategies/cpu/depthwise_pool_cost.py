@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from blockwright.strategies.cpu.depthwise_pool_nest import window_seconds
+from blockwright.cost import Estimate
+from blockwright.strategies.cpu.depthwise_pool_nest import window_estimate, window_seconds
 from blockwright.strategies.cpu.depthwise_pool_shape import (
     WindowBlocks,
     WindowShape,
@@ -25,7 +26,7 @@ _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
 
 _PAIR = 32  # floats in a pair of cache lines
 
-_ALIKE = 1.03
+_ALIKE = 1.02
 """Largest ratio of times that predictions do not tell apart."""
 
 
@@ -36,12 +37,12 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> Choice:
     It changes one decision at a time (tile, rows per task, groups per task, copy) while the
     predicted time falls.
     """
-    seconds: dict[Choice, float] = {}
+    estimates: dict[Choice, Estimate] = {}
 
     def time(choice: Choice) -> float:
-        if choice not in seconds:
-            seconds[choice] = window_seconds(target, shape, *choice, bits)
-        return seconds[choice]
+        if choice not in estimates:
+            estimates[choice] = window_estimate(target, shape, *choice, bits)
+        return estimates[choice].seconds
 
     tiles = window_tiles(target, shape, bits)
     best = min(_starts(target, shape, tiles), key=time)
@@ -52,15 +53,13 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> Choice:
         best = min((best, *_other_tiles(target, shape, best, tiles)), key=time)
         if best == before:
             break
-    good = [choice for choice, time_of in seconds.items() if time_of <= _ALIKE * time(best)]
-    return max(good, key=_preference)
+    alike = [c for c, estimate in estimates.items() if estimate.seconds <= _ALIKE * time(best)]
+    return min(alike, key=lambda choice: _waits(estimates[choice]))
 
 
-def _preference(choice: Choice) -> tuple[int, int, int]:
-    """What counts among choices of about the same time: long runs of memory, then large tiles."""
-    tile, blocks = choice
-    sums = tile.columns * tile.vectors
-    return blocks.groups * tile.vectors * tile.lanes, sums, blocks.rows
+def _waits(estimate: Estimate) -> float:
+    """Seconds of all resources together; what the longest one hides counts between equal times."""
+    return sum(seconds for part in estimate.parts for seconds in part.causes.values())
 
 
 def ranked_windows(target: Target, shape: WindowShape, bits: int) -> list[Choice]:

@@ -7,6 +7,7 @@ import math
 from blockwright.cost import (
     AccessNode,
     BufferNode,
+    Estimate,
     LoopNode,
     StatementNode,
     around,
@@ -23,14 +24,21 @@ from blockwright.strategies.cpu.depthwise_pool_shape import (
 from blockwright.target import Target
 
 Nest = list[LoopNode | StatementNode]
-_GUARD = 3  # instructions that decide whether a copied element is in the border
+_GUARD = 8  # instructions that decide whether copied elements are in the border
+
+
+def window_estimate(
+    target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks, bits: int
+) -> Estimate:
+    """The predicted time of a window that is a parallel nest of its own."""
+    return estimate_nest(_Nest(target, shape, tile, blocks, bits).tasks(), target)
 
 
 def window_seconds(
     target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks, bits: int
 ) -> float:
     """Predicted seconds of a window that is a parallel nest of its own."""
-    return estimate_nest(_Nest(target, shape, tile, blocks, bits).tasks(), target).seconds
+    return window_estimate(target, shape, tile, blocks, bits).seconds
 
 
 class _Nest:
@@ -53,16 +61,20 @@ class _Nest:
         self.row_blocks = LoopNode(shape.known_rows / blocks.rows, "parallel")
         self.group_blocks = LoopNode(groups / blocks.groups, "parallel")
         along = blocks.rows if shape.one_axis else shape.known_columns
-        self.rows = LoopNode(1 if shape.one_axis else blocks.rows)
-        self.tiles = LoopNode(math.ceil(along / tile.columns))
-        self.groups = LoopNode(blocks.groups)
+        self.rows = self._loop(1 if shape.one_axis else blocks.rows)
+        self.tiles = self._loop(math.ceil(along / tile.columns))
+        self.groups = self._loop(blocks.groups)
         taps = math.ceil((shape.taps or 9) / shape.along)
-        self.taps = LoopNode(taps, "unrolled" if tile.written_out else "serial")
+        self.taps = LoopNode(taps, "unrolled") if tile.written_out else self._loop(taps)
         # Bytes from column to column and from row to row of the data.
         self.pitch = float(shape.pitch)
         self.row = self.pitch if shape.one_axis else self.pitch * shape.known_width
         self.lane_step = shape.known_width if shape.groups_move and shape.one_axis else 1
         self.whole = groups * tile.vectors * self.vector
+
+    def _loop(self, count: float) -> LoopNode:
+        """A loop that always has this many iterations."""
+        return LoopNode(count, predicted=count <= self.target.core.predicted_iterations)
 
     def tasks(self) -> Nest:
         loops = [self.images, self.row_blocks, self.group_blocks]
@@ -83,9 +95,9 @@ class _Nest:
 
     def _copy(self, data: BufferNode, copy: BufferNode, read: int, row: float, image: float) -> Nest:
         """The copy of the rows that a task reads."""
-        rows, lane = LoopNode(read), LoopNode(self.tile.lanes, "lanes")
-        runs = LoopNode(1 if self.shape.groups_move else row / self.wide)
-        vectors = LoopNode((row if self.shape.groups_move else self.wide) / self.vector)
+        rows, lane = self._loop(read), LoopNode(self.tile.lanes, "lanes")
+        runs = self._loop(1 if self.shape.groups_move else row / self.wide)
+        vectors = self._loop((row if self.shape.groups_move else self.wide) / self.vector)
         inside = {vectors: self.vector, lane: self.size}
         run = 0 if self.shape.groups_move else self.pitch
         loaded = {
@@ -257,4 +269,4 @@ def _nested(loops: tuple[LoopNode, ...], statement: StatementNode) -> LoopNode:
     return node
 
 
-__all__ = ["window_seconds"]
+__all__ = ["window_estimate", "window_seconds"]
