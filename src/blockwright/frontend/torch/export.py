@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import numpy as np
 
 from blockwright.frontend.torch.compositions import in_place_kernels
+from blockwright.frontend.torch.frozen_attributes import assigned_attributes, warn_of_assignments
 from blockwright.frontend.torch.kernels import replaced_composites
 from blockwright.frontend.torch.training import warn_of_training
 from blockwright.frontend.torch.whole_layers import whole_recurrent_layers
@@ -53,9 +54,10 @@ def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_
     # Clone the inputs: the exporter would merge two inputs that are the same tensor.
     distinct, named = pytree.tree_map_only(torch.Tensor, torch.clone, given)
     warn_of_training(model)
-    modes = [(module, module.training) for module in model.modules()]
     try:
         with (
+            _evaluation(model),
+            assigned_attributes(model) as assigned,
             torch.no_grad(),
             warnings.catch_warnings(),
             whole_recurrent_layers(),
@@ -63,8 +65,8 @@ def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_
         ):
             # PyTorch's own recurrent layers do so whenever they run.
             warnings.filterwarnings("ignore", r"The tensor attributes? .*_flat_weights")
-            return torch.export.export(
-                model.eval(), distinct, named, dynamic_shapes=dynamic_shapes, strict=False
+            program = torch.export.export(
+                model, distinct, named, dynamic_shapes=dynamic_shapes, strict=False
             )
     except Exception as error:
         raise ImporterError(
@@ -72,9 +74,30 @@ def export_module(model: Any, example_inputs: Any, example_kwargs: Any, dynamic_
             code="BW509",
             help=_remedy(str(error)),
         ) from error
-    finally:  # restore training or evaluation mode
+    warn_of_assignments(assigned, program)
+    return program
+
+
+@contextmanager
+def _evaluation(model: Any) -> Generator[None]:
+    """Meanwhile, a module is in evaluation mode."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        _evaluate(model)
+        yield
+    finally:
         for module, training in modes:
             module.training = training
+
+
+def _evaluate(module: Any) -> None:
+    """Put a module into evaluation mode, except for parts that have no modes: the module of an
+    exported program refuses to change its own."""
+    try:
+        module.eval()
+    except NotImplementedError:
+        for part in module.children():
+            _evaluate(part)
 
 
 def _remedy(problem: str) -> str:
