@@ -162,13 +162,10 @@ class Changes(nn.Module):
         super().__init__()
         self.what = what
         self.register_buffer("seen", torch.zeros(4))
-        self.weight = nn.Parameter(torch.zeros(4), requires_grad=False)
         self.plain = torch.zeros(4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.what == "parameter":
-            self.weight[:2].add_(x.sum(0)[:2])
-        elif self.what == "attribute":
+        if self.what == "attribute":
             self.plain.add_(x.sum(0))
         elif self.what == "mode":
             return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
@@ -178,7 +175,6 @@ class Changes(nn.Module):
 @pytest.mark.parametrize(
     ("what", "code", "line", "help"),
     [
-        ("parameter", "BW512", "self.weight[:2].add_(", "register_buffer"),
         ("attribute", "BW512", "self.plain.add_(x.sum(0))", "register_buffer"),
         ("mode", "BW507", "dropout_p=0.5", "training=self.training"),
     ],

@@ -25,6 +25,7 @@ from blockwright.frontend.torch.names import is_overload, origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.regions import all_nodes
 from blockwright.frontend.torch.run_time_sizes import depends_on_data
+from blockwright.frontend.torch.writes import written_undeclared
 from blockwright.graph import constant
 from blockwright.runtime.frameworks.call import OperatorCall
 from blockwright.support import ImporterError
@@ -50,8 +51,13 @@ _PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64
 
 
 def can_call(node: Any) -> bool:
-    """Whether the framework can run the operator of a node on tensors of compiled code."""
+    """Whether the framework can run the operator of a node on tensors of compiled code.
+
+    It cannot if the operator writes arguments without declaring it: they may be constants.
+    """
     operator = _operator(node)
+    if written_undeclared(node):
+        return False
     if operator is None or target_name(operator).rpartition(".")[0] in _READ_STRIDES:
         return False
     given = list(_leaves((node.args[1:] if _is_functional(node) else node.args, node.kwargs)))

@@ -47,7 +47,7 @@ from blockwright.frontend.torch.operands import as_tensor, torch_dtype
 from blockwright.frontend.torch.random_state import RandomState
 from blockwright.frontend.torch.regions import all_nodes, attribute, is_graph
 from blockwright.frontend.torch.run_time_sizes import ASSERTIONS, RunTimeSizes
-from blockwright.frontend.torch.state import StateTable, updates
+from blockwright.frontend.torch.state import StateTable, updates, user_outputs
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.frontend.torch.trees import Constant, input_tree, output_tree
 from blockwright.graph import GraphBuilder, constant
@@ -77,7 +77,7 @@ def to_numpy(tensor: Any, path: str) -> np.ndarray[Any, Any]:
         raise ImporterError(
             f"the model's {path!r}: {error.message}", code=error.code, help=error.help
         ) from error
-    value = tensor.detach().cpu().contiguous()
+    value = tensor.detach().cpu().resolve_neg().contiguous()
     if stored.isbuiltin == 1:
         return value.numpy()
     bits = {1: torch.uint8, 2: torch.int16}[stored.itemsize]  # bfloat16 and the 8-bit floats
@@ -368,7 +368,7 @@ class Importer:
         for name, placeholder in self.changes:
             self.values[name] = self.updates.write(placeholder, self.values[name])
         self.random.advance()
-        nodes = nodes[len(self.changes) :]
+        nodes = user_outputs(self.program)
         results = [self._result(v) for v in nodes]
         kept = [as_tensor(r) for r in results if r is not None]
         for result in kept:

@@ -7,7 +7,7 @@ in functional form.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +16,14 @@ from blockwright.frontend.torch.names import origin
 from blockwright.frontend.torch.rebound_buffers import with_rebound_buffers
 from blockwright.frontend.torch.regions import (
     all_nodes,
+    bodies,
     has_typed_region,
+    is_typed_region,
     without_gradient_regions,
 )
 from blockwright.frontend.torch.shared_buffers import with_shared_buffers
 from blockwright.frontend.torch.whole_copies import with_whole_copies
+from blockwright.frontend.torch.writes import does_nothing, written, written_undeclared
 from blockwright.support import ImporterError
 
 # Composite operators whose results never alias their arguments. Other composites may return an
@@ -52,16 +55,17 @@ def functional(program: Any) -> Any:
     if all(map(_harmless, all_nodes(module))) and not has_typed_region(module) and not batched:
         return program
     _refuse_repeated(program)
+    _refuse_lost_statistics(module)
     changed = _changed_inputs(program)
-    _refuse_changed_constants(program, changed)
     program = with_whole_copies(program)
     program = with_shared_buffers(program, weights(program), lambda node: node.name in changed)
+    _refuse_changed_constants(program)
     composites = {
         node.target
         for node in program.graph.nodes
         if node.op == "call_function"
         and getattr(node.target, "_schema", None)
-        and _may_alias(node.target)
+        and (_may_alias(node.target) or written_undeclared(node))
     }
     with _identities_as_aliases(program):
         return rewritten(program, decompositions(composites))
@@ -78,7 +82,7 @@ def _refuse_repeated(program: Any) -> None:
     PyTorch's functional form adds up the changes of all elements that share one memory location.
     """
     for node in all_nodes(program.graph_module):
-        if any(_repeats(changed) for changed in _written(node)):
+        if any(_repeats(changed) for changed in written(node)):
             name = str(node.target).split(".")[1]
             raise ImporterError(
                 f"{name} changes a tensor in place whose elements share memory, as after `expand`",
@@ -107,40 +111,44 @@ def _changed_inputs(program: Any) -> dict[str, list[Any]]:
     """Placeholders whose tensors operators write, directly or through views → those operators."""
     result: dict[str, list[Any]] = {}
     for node in program.graph.nodes:
-        for value in _written(node):
+        for value in written(node):
             for source in _seen_through(value):
                 if source.op == "placeholder":
                     result.setdefault(source.name, []).append(node)
     return result
 
 
-def _refuse_changed_constants(program: Any, changed: Mapping[str, list[Any]]) -> None:
-    """Raise ImporterError BW512 if a model changes a tensor that is not a buffer."""
-    signature = program.graph_signature
-    for kind, group in (
-        ("parameter", signature.inputs_to_parameters),
-        ("attribute", signature.inputs_to_lifted_tensor_constants),
-    ):
-        for placeholder, path in group.items():
-            if placeholder in changed:
-                raise ImporterError(
-                    f"the model changes its {kind} {path} in place",
-                    code="BW512",
-                    help="make it a buffer, with register_buffer: buffers are state of the "
-                    "compiled model",
-                    notes=tuple(dict.fromkeys(map(origin, changed[placeholder]))),
-                )
+def _refuse_lost_statistics(module: Any, is_body: bool = False) -> None:
+    """Raise ImporterError BW512 if a branch or loop changes running statistics of the model.
+
+    The exporter does not notice, and PyTorch's functional form of the body loses the change.
+    """
+    for node in module.graph.nodes:
+        sources = (s for value in written_undeclared(node) for s in _seen_through(value))
+        if is_body and any(source.op == "placeholder" for source in sources):
+            name = str(node.target).split(".")[1]
+            raise ImporterError(
+                f"{name} in a branch or loop changes running statistics from outside of it",
+                code="BW512",
+                help="return the new statistics from the branch or loop, and assign them after it",
+                notes=(origin(node),),
+            )
+        for body in bodies(module, node):
+            _refuse_lost_statistics(body, is_body or not is_typed_region(node))
 
 
-def _written(node: Any) -> list[Any]:
-    """The nodes whose values an operator changes in place."""
-    schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
-    if schema is None or not schema.is_mutable or _does_nothing(node):
-        return []
-    given = {a.name: value for a, value in zip(schema.arguments, node.args, strict=False)}
-    given |= node.kwargs
-    values = [given.get(a.name) for a in schema.arguments if _alias(a) and _alias(a).is_write]
-    return [value for value in values if hasattr(value, "meta")]
+def _refuse_changed_constants(program: Any) -> None:
+    """Raise ImporterError BW512 if a model changes a tensor that is no buffer and no parameter."""
+    changed = _changed_inputs(program)
+    for placeholder, path in program.graph_signature.inputs_to_lifted_tensor_constants.items():
+        if placeholder in changed:
+            raise ImporterError(
+                f"the model changes its attribute {path} in place",
+                code="BW512",
+                help="make it a buffer, with register_buffer: buffers are state of the "
+                "compiled model",
+                notes=tuple(dict.fromkeys(map(origin, changed[placeholder]))),
+            )
 
 
 def _repeats(node: Any) -> bool:
@@ -218,7 +226,7 @@ def _is_identity(node: Any) -> bool:
     """Whether a node is dropout outside of training, or a conversion to the type it already has."""
     name = str(node.target)
     if name in _DROPOUTS:
-        return _does_nothing(node)
+        return does_nothing(node)
     if name != "aten.type_as.default":
         return False
     return node.args[0].meta["val"].dtype == node.meta["val"].dtype
@@ -232,23 +240,17 @@ def _alias(value: Any) -> Any:
 def _harmless(node: Any) -> bool:
     """Whether no later node can observe that a node changed its argument."""
     schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
-    if schema is None or not schema.is_mutable:
+    if schema is None or does_nothing(node):
         return True
-    if _does_nothing(node):
-        return True
-    written = [i for i, a in enumerate(schema.arguments) if _alias(a) and _alias(a).is_write]
-    if written != [0] or not node.args:
+    if not schema.is_mutable:
+        return not written_undeclared(node)
+    places = [i for i, a in enumerate(schema.arguments) if _alias(a) and _alias(a).is_write]
+    if places != [0] or not hasattr(node.args[0], "users"):
         return False
     changed = node.args[0]
     alone = all(user is node or not _gives_view(user) for user in changed.users)
     last = all(user is node or user < node for user in changed.users)
     return alone and last and _is_fresh(changed)
-
-
-def _does_nothing(node: Any) -> bool:
-    """Whether a node returns its argument unchanged: dropout outside of training."""
-    training = node.args[2] if len(node.args) > 2 else node.kwargs.get("train", True)
-    return "dropout" in str(node.target) and not training
 
 
 def _is_fresh(node: Any) -> bool:

@@ -52,7 +52,12 @@ def is_graph(value: Any) -> bool:
 
 def has_typed_region(module: Any) -> bool:
     """Whether a graph module, or a graph inside it, has a region of `torch.autocast`."""
-    return any(target_name(node.target) == _TYPES for node in all_nodes(module))
+    return any(map(is_typed_region, all_nodes(module)))
+
+
+def is_typed_region(node: Any) -> bool:
+    """Whether a node calls a region of `torch.autocast`."""
+    return target_name(node.target) == _TYPES
 
 
 def without_gradient_regions(program: Any) -> Any:

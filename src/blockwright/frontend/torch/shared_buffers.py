@@ -99,7 +99,8 @@ def _is_part(part: Any, whole: Any) -> bool:
     if layout(part) == layout(whole):
         return True
     (first, end), (start, stop) = span(part), span(whole)
-    plain = part.is_contiguous() and whole.is_contiguous() and part.dtype == whole.dtype
+    plain = layout(part)[:2] == layout(whole)[:2] and part.dtype == whole.dtype
+    plain = plain and part.is_contiguous() and whole.is_contiguous()
     return plain and start <= first and end <= stop
 
 

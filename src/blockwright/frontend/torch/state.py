@@ -1,7 +1,7 @@
-"""Buffers that models change: variables of the executable's state.
+"""Buffers and parameters that models change: variables of the executable's state.
 
 One table serves all models of a compilation. A buffer is one variable if several models have it,
-and it is state in all of them if one changes it.
+and it is state in all of them if one changes it. Parameters are treated as buffers.
 """
 
 from __future__ import annotations
@@ -19,18 +19,42 @@ class Update(NamedTuple):
     input: str
 
 
-def updates(program: Any) -> list[Update]:
-    """The changes of inputs and buffers by a program in functional form, which are the first of
-    its outputs."""
-    from torch.export.graph_signature import OutputKind
+_CHANGES = frozenset({"BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION"})
+_RESULTS = frozenset(
+    {"USER_OUTPUT", "LOSS_OUTPUT", "GRADIENT_TO_PARAMETER", "GRADIENT_TO_USER_INPUT"}
+)
+"""Kinds of outputs of an exported program."""
 
+
+def updates(program: Any) -> list[Update]:
+    """The changes of inputs, buffers and parameters by a program in functional form."""
     placeholders = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
     result: list[Update] = []
     for spec in program.graph_signature.output_specs:
-        if spec.kind is OutputKind.BUFFER_MUTATION:
-            result.append(Update(spec.arg.name, placeholders[spec.target]))
-        elif spec.kind is OutputKind.USER_INPUT_MUTATION:
-            result.append(Update(spec.arg.name, spec.target))
+        if spec.kind.name in _CHANGES:
+            is_input = spec.kind.name == "USER_INPUT_MUTATION"
+            result.append(
+                Update(spec.arg.name, spec.target if is_input else placeholders[spec.target])
+            )
+    return result
+
+
+def user_outputs(program: Any) -> list[Any]:
+    """The outputs of a program that are results of the model: nodes, numbers and None.
+
+    Raises: ImporterError BW506 for an output that is neither a result nor a change.
+    """
+    given = program.graph.output_node().args[0]
+    result: list[Any] = []
+    for spec, value in zip(program.graph_signature.output_specs, given, strict=True):
+        if spec.kind.name in _RESULTS:
+            result.append(value)
+        elif spec.kind.name not in _CHANGES:
+            raise ImporterError(
+                f"the exported program has an output of the kind {spec.kind.name}",
+                code="BW506",
+                help="pass the module, or the program as torch.export.export returns it",
+            )
     return result
 
 
@@ -69,8 +93,8 @@ class StateTable:
 
 def layout(tensor: Any) -> tuple[Any, ...]:
     """Identifies the elements that a tensor refers to, while it exists."""
-    storage = tensor.untyped_storage()._cdata
-    return storage, tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+    held = tensor.untyped_storage()._cdata, (tensor.is_neg(), tensor.is_conj())
+    return *held, tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def span(tensor: Any) -> tuple[int, int]:
