@@ -13,7 +13,7 @@ from blockwright.analysis.access.stride_alignment import (
     aligned_strides,
     alignments,
 )
-from blockwright.analysis.access.tree import Tree, child_stmts
+from blockwright.analysis.access.tree import Tree, child_stmts, may_return
 from blockwright.analysis.dataflow.block_kinds import BlockKind
 from blockwright.analysis.dataflow.dataflow import BlockScope
 from blockwright.analysis.dataflow.memo import FlowMemo
@@ -45,6 +45,7 @@ from blockwright.analysis.reduction.reducer_table import (
     components,
     make_reducer,
 )
+from blockwright.analysis.sole_blocks import sole_blocks
 from blockwright.analysis.validate.atomics import (
     atomic_mismatch,
     is_atomic_update,
@@ -92,8 +93,10 @@ __all__ = [
     "law_broken_by",
     "make_reducer",
     "match_all",
+    "may_return",
     "reduced_by",
     "relax_region",
+    "sole_blocks",
     "step",
     "stores",
     "symbol_facts",

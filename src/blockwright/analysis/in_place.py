@@ -75,6 +75,8 @@ def _stored_once(func: ir.PrimFunc, writers: Sequence[BlockContext]) -> bool:
         analyzer.bind_bounds(var, lower.get(var.name, 0), upper.get(var.name))
     apart = len(writers) > 1 and stores_apart([c.block for c in writers], analyzer)
     for position, context in enumerate(writers):
+        if any(isinstance(stmt, ir.While) for stmt in context.around):
+            return False
         if not apart and any(not _exclusive(context, other) for other in writers[:position]):
             return False
         spatial = all(it.iter_type is ir.IterType.SPATIAL for it in context.block.iter_vars)

@@ -15,6 +15,7 @@ from blockwright import ir
 from blockwright.analysis.dataflow.overlap import apart
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.reduction.reducer import Reduction, find_reduction
+from blockwright.analysis.sole_blocks import sole_blocks
 from blockwright.arith import Analyzer
 
 
@@ -37,13 +38,14 @@ def compute_pattern(func: ir.PrimFunc) -> Pattern:
 
     If a final block only rearranges the results of preceding reductions (softmax, layer norm), the
     program is OutputEwiseFusible: elementwise consumers can be fused. Several blocks that write
-    parts of one buffer (concatenation) are Injective, or Opaque if the parts may overlap.
+    parts of one buffer (concatenation) are Injective, or Opaque if the parts may overlap. A program
+    that does anything outside of these blocks is Opaque.
     """
     if not isinstance(func.body, ir.BlockRealize):
         return Pattern.Opaque
     outputs = set(func.buffers)
     kind = Pattern.ElementWise
-    result = _leaf_blocks(func.root.body)
+    result = sole_blocks(func)
     if not result:
         return Pattern.Opaque
     for block in result:
@@ -70,12 +72,14 @@ def joined_buffers(found: Sequence[ir.Block]) -> dict[ir.Buffer, list[ir.Block]]
 
 
 def stores_apart(blocks: Sequence[ir.Block], analyzer: Analyzer) -> bool:
-    """Whether no two blocks, each a single store, write a common element."""
+    """Whether no two blocks, each a single store to one buffer, write a common element."""
     boxes: list[ir.BufferRegion] = []
     for block in blocks:
         store = block.body
         if not isinstance(store, ir.BufferStore):
             return False
+        if boxes and store.buffer is not boxes[0].buffer:
+            return False  # a view of it
         domains = {it.var: it.dom for it in block.iter_vars}
         boxes.append(
             ir.BufferRegion(store.buffer, tuple(_range(index, domains) for index in store.indices))
@@ -121,12 +125,6 @@ def block_pattern(block: ir.Block) -> Pattern:
     if any(load.buffer is store.buffer for load in loads):
         return Pattern.Opaque
     return _index_pattern(block, store, loads)
-
-
-def _leaf_blocks(stmt: ir.Stmt) -> list[ir.Block]:
-    """Blocks without inner blocks; statements outside of blocks are not considered."""
-    result = ir.blocks(stmt)
-    return [b for b in result if not ir.collect(b.body, ir.BlockRealize)]
 
 
 def _index_pattern(block: ir.Block, store: ir.BufferStore, loads: list[ir.BufferLoad]) -> Pattern:

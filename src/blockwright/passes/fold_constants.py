@@ -28,7 +28,7 @@ result. If the target's code does not run here, this machine evaluates them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -36,10 +36,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blockwright import ir
+from blockwright.analysis.sole_blocks import acts_outside
 from blockwright.build import build
 from blockwright.graph import constant
 from blockwright.graph.program_calls import reachable_programs
-from blockwright.ir.attributes import IS_PRIVATE
+from blockwright.ir.attributes import IS_LIBRARY, IS_PRIVATE
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.fuse_tir import drop_unused
 from blockwright.passes.rewrite import (
@@ -69,8 +70,9 @@ def _static_shape(info: ir.Info | None) -> tuple[int, ...] | None:
 def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Evaluate call_tir bindings whose arguments are all constants."""
     wanted: dict[str, ir.Node] = {}
+    acting = {name for name in module.functions if _acts(module, name)}
     for _, function in graph_functions(module):
-        for binding in _foldable(function):
+        for binding in _foldable(function, acting):
             name = tir_callee(binding.value)
             assert name is not None
             func = module[name]
@@ -81,18 +83,28 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     called = {n: module[n] for name in wanted for n in reachable_programs(module, name)}
     library = build(ir.IRModule(called | wanted), machine, compile_cache=ctx.compile_cache)
     functions = dict(module.functions)
-    folder = _Folder(wanted, library)
+    folder = _Folder(wanted, library, acting)
     for name, function in graph_functions(module):
         functions[name] = folder.fold(function)
     return module.replace(functions=drop_unused(functions))
 
 
-def _foldable(function: ir.GraphFunction) -> list[ir.VarBinding]:
-    """Bindings that can be evaluated, in order; results of earlier ones count as constants."""
+def _acts(module: ir.IRModule, name: str) -> bool:
+    """Whether a tensor program must run in every call: it calls foreign functions, or prints."""
+    programs = (module[called] for called in reachable_programs(module, name))
+    return any(acts_outside(f.body) for f in programs if not f.attrs.get(IS_LIBRARY))
+
+
+def _foldable(function: ir.GraphFunction, acting: Container[str]) -> list[ir.VarBinding]:
+    """Bindings that can be evaluated, in order; results of earlier ones count as constants.
+
+    `acting`: tensor programs that must run in every call.
+    """
     known: set[ir.GraphExpr] = set()
     result: list[ir.VarBinding] = []
     for binding in function.bindings:
-        if not isinstance(binding, ir.VarBinding) or tir_callee(binding.value) is None:
+        name = tir_callee(binding.value) if isinstance(binding, ir.VarBinding) else None
+        if not isinstance(binding, ir.VarBinding) or name is None or name in acting:
             continue
         args = tir_args(binding.value)
         shape = _static_shape(binding.var.info)
@@ -117,8 +129,10 @@ def _constant_bytes(value: ir.GraphExpr) -> int:
 class _Folder:
     """Evaluates calls; equal calls on the same data share one result, in all functions."""
 
-    def __init__(self, programs: Mapping[str, ir.Node], library: Any) -> None:
-        self.library = library
+    def __init__(
+        self, programs: Mapping[str, ir.Node], library: Any, acting: Container[str]
+    ) -> None:
+        self.library, self.acting = library, acting
         self.results: dict[tuple[Any, ...], ir.Constant] = {}
         self.same: dict[str, str] = {}  # program → the first that equals it
         known = ir.Programs()
@@ -131,7 +145,7 @@ class _Folder:
 
     def fold(self, function: ir.GraphFunction) -> ir.GraphFunction:
         values: dict[ir.Node, ir.Node] = {}
-        foldable = set(_foldable(function))
+        foldable = set(_foldable(function, self.acting))
         bindings: list[ir.Binding] = []
         replace = Replace(values)
         for binding in function.bindings:

@@ -66,8 +66,11 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis import may_return
 from blockwright.analysis.facts import symbols_of
+from blockwright.analysis.sole_blocks import effects
 from blockwright.graph.tir_calls import buffer_info
+from blockwright.interp.memories import Memories
 from blockwright.ir.attributes import NOALIAS
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.legalize import ProgramTable
@@ -101,10 +104,14 @@ def _static(buffer: ir.Buffer) -> bool:
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """Buffers that a statement reads and writes, with views resolved to their source buffers."""
+    """Buffers that a statement reads and may write, with views and pointers resolved.
+
+    `acts`: it also does something that must happen in every call, such as a foreign call.
+    """
 
     reads: frozenset[ir.Buffer]
     writes: frozenset[ir.Buffer]
+    acts: bool
 
     @property
     def all(self) -> frozenset[ir.Buffer]:
@@ -114,23 +121,25 @@ class Touched(msgspec.Struct, frozen=True):
 Uses = dict[ir.Stmt, Touched]
 
 
-def _touched(stmt: ir.Stmt) -> Touched:
-    reads = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
-    writes = {n.buffer for n in ir.collect(stmt, ir.BufferStore)}
-    for block in reversed(ir.blocks(stmt)):  # inner blocks first: they may view outer views
-        for view in block.match_buffers:
-            for touched in (reads, writes):
-                if view.buffer in touched:
-                    touched.remove(view.buffer)
-                    touched.add(view.source.buffer)
-    return Touched(frozenset(reads), frozenset(writes))
+def _touched(stmt: ir.Stmt, memories: Memories) -> Touched:
+    reads = {load.buffer for load in ir.collect(stmt, ir.BufferLoad)}
+    writes = {buffer for buffer, written in memories.touched(stmt).items() if written}
+    writes |= {region.buffer for block in ir.blocks(stmt) for region in block.writes}
+    actions = effects(stmt)
+    for call in actions:
+        writes.update(memories.passed(call))
+    found = [{m for b in buffers for m in memories.of(b)} for buffers in (reads, writes)]
+    return Touched(*map(frozenset, found), acts=bool(actions))
 
 
 def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, list[PackSplit]]:
     """Remove the nests that only pack a constant parameter from the kernel."""
     root = func.root
+    if may_return(root.body):
+        return func, []
     stmts = list(root.body.seq) if isinstance(root.body, ir.SeqStmt) else [root.body]
-    uses = {stmt: _touched(stmt) for stmt in stmts}
+    memories = Memories(func)
+    uses = {stmt: _touched(stmt, memories) for stmt in stmts}
     splits: list[PackSplit] = []
     for position in sorted(constant):
         source = func.buffers[position]
@@ -143,7 +152,7 @@ def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, 
             splits.append(PackSplit(position, packs))
             moved = {stmt for chain, _ in chains for stmt in chain}
             stmts = [s for s in stmts if s not in moved]
-    return (_without(func, stmts, uses, splits), splits) if splits else (func, [])
+    return (_without(func, stmts, splits), splits) if splits else (func, [])
 
 
 Chain = tuple[list[ir.Stmt], ir.Buffer]
@@ -167,12 +176,14 @@ def _chain(
     """Longest chain of nests that begins with `first` and packs `source`.
 
     Each nest after the first is the only statement that accesses the result of the one before, and
-    no nest depends on sizes of other parameters.
+    no nest depends on sizes of other parameters or does anything but compute its result.
     """
     chain: list[ir.Stmt] = []
     users, sizes = [first], set(symbols_of(func))
     while _static(source) and len(users) == 1 and not ir.uses_var(users[0], sizes):
         own, others = uses[users[0]], [uses[s] for s in stmts if s is not users[0]]
+        if own.acts:
+            break
         elsewhere = frozenset(func.buffers).union(*(used.all for used in others))
         result = own.writes & elsewhere
         if own.reads - own.writes != frozenset({source}) or len(result) != 1:
@@ -214,13 +225,11 @@ class _Neutral(ir.Mutator):
         return self.descend(node).replace(name=name)
 
 
-def _without(
-    func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, splits: list[PackSplit]
-) -> ir.PrimFunc:
+def _without(func: ir.PrimFunc, stmts: list[ir.Stmt], splits: list[PackSplit]) -> ir.PrimFunc:
     packed = {split.position: [p.packed for p in split.packs] for split in splits}
     moved = {buffer for buffers in packed.values() for buffer in buffers}
     root = func.root
-    used = frozenset[ir.Buffer]().union(*(uses[s].all for s in stmts)) - moved
+    used = {buffer for stmt in stmts for buffer in ir.collect(stmt, ir.Buffer)} - moved
     slim = root.replace(
         body=ir.seq(stmts), alloc_buffers=tuple(b for b in root.alloc_buffers if b in used)
     )

@@ -12,6 +12,7 @@ from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.remap_handles import used_handles
 from blockwright.schedule.engine.state import SampledLocation, StepResult, StepState
 from blockwright.schedule.legality.cross_thread import require_still_combining
+from blockwright.schedule.legality.returns import require_kept_returns
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.rewrite.independence import with_independent_iterators
@@ -38,7 +39,9 @@ def applied(record: Primitive, state: StepState) -> StepResult:
             code="BW304",
             help="use smaller numbers, or index the program in int64",
         )
-    return step if record.namespace == "unsafe" else require_still_combining(state, step)
+    if record.namespace == "unsafe":
+        return step
+    return require_kept_returns(state, require_still_combining(state, step))
 
 
 def _require_in_bodies(state: StepState, record: Primitive) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.analysis.access.tree import takes_addresses
+from blockwright.analysis.sole_blocks import effects
 from blockwright.schedule.engine.fresh_copy import copied
 
 
@@ -64,7 +66,9 @@ def _packed(func: ir.PrimFunc, stmt: ir.Stmt) -> ir.Buffer | None:
     reads = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
     writes = {n.buffer for n in ir.collect(stmt, ir.BufferStore)}
     plain = all(not block.match_buffers for block in ir.blocks(stmt))
-    if not plain or len(reads) != 1 or len(writes) != 1 or not reads <= set(func.buffers):
+    if not plain or ir.collect(stmt, ir.DeclBuffer) or effects(stmt) or takes_addresses(stmt):
+        return None
+    if len(reads) != 1 or len(writes) != 1 or not reads <= set(func.buffers):
         return None
     (result,) = writes
     return result if result in func.root.alloc_buffers else None

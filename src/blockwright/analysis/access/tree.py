@@ -77,6 +77,21 @@ def is_jump(node: ir.Node) -> bool:
     return isinstance(node, ir.Call) and node.op in ("break", "continue")
 
 
+_evaluated: ir.Rare[ir.Evaluate] = ir.Rare(ir.Evaluate)
+
+
+def may_return(root: ir.Stmt) -> bool:
+    """Whether a statement may end the program: it contains `T.ret()`."""
+    return any(map(is_return, _evaluated.of(root)))
+
+
+def is_return(node: ir.Node) -> bool:
+    """Whether a statement is `T.ret()`."""
+    return (
+        isinstance(node, ir.Evaluate) and isinstance(node.value, ir.Call) and node.value.op == "ret"
+    )
+
+
 def jumps(body: ir.Stmt) -> bool:
     """Whether a loop with this body may exit or continue early through its own jumps."""
     stack: list[ir.Node] = [body]

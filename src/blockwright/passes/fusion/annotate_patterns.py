@@ -25,14 +25,14 @@ The pattern follows from analysis of the program, so hand-written programs fuse 
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.analysis import compute_pattern
+from blockwright.analysis import compute_pattern, may_return
 from blockwright.passes.context import PassContext, program_pass
 
 
 @program_pass
 def annotate_patterns(program: ir.PrimFunc, ctx: PassContext) -> ir.PrimFunc:
-    """Analyze programs that do not declare a pattern."""
-    if "compute_pattern" in program.attrs:
+    """Analyze programs that do not declare a pattern, or may return early: these do not fuse."""
+    if "compute_pattern" in program.attrs and not may_return(program.body):
         return program
     return program.replace(
         attrs={**program.attrs, "compute_pattern": str(compute_pattern(program))}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.analysis import joined_buffers
+from blockwright.analysis import joined_buffers, sole_blocks
 
 
 def _single_block(func: ir.PrimFunc) -> ir.Block | None:
-    result = [b for b in ir.blocks(func.body) if b.name != "root"]
-    return result[0] if len(result) == 1 else None
+    inside, result = ir.blocks(func.body), sole_blocks(func)
+    return result[0] if len(result) == 1 and len(inside) == 2 else None  # the root, and this one
 
 
 def _copied_load(func: ir.PrimFunc) -> tuple[ir.BufferStore, ir.BufferLoad] | None:

@@ -70,10 +70,12 @@ nothing reads the old content from then on, and the program that computes the va
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.analysis import symbol_facts
+from blockwright.analysis import BlockScope, Tree, sole_blocks, symbol_facts
 from blockwright.analysis.in_place import overwritable_operands
 from blockwright.analysis.pattern import stores_apart
+from blockwright.arith import jointly_cover
 from blockwright.graph.updates import overwritten_arguments
+from blockwright.interp.memories import Memories
 from blockwright.ir.attributes import WORKSPACES
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.fuse_tir import drop_unused
@@ -146,8 +148,11 @@ def _copied(binding: ir.Binding, module: ir.IRModule) -> tuple[ir.GraphVar, ir.G
     assert isinstance(callee, ir.GlobalVar)
     func = module[callee.name]
     assert isinstance(func, ir.PrimFunc)
-    leaves = _leaves(func)
-    if len(leaves) != 1 or not _moves(leaves[0], func.buffers[1], func.buffers[0]):
+    target, source = func.buffers
+    (block, *others) = sole_blocks(func) or (None,)
+    if block is None or others or not _moves(block, source, target):
+        return None
+    if not _writes_all(func, block, target):
         return None
     old, new = args
     assert isinstance(old, ir.GraphVar)
@@ -231,8 +236,8 @@ def _own_program(func: ir.PrimFunc, operand: int, result: int) -> ir.PrimFunc | 
         return func
     if read in overwritable_operands(func, written):
         return marked(func, {str(result): operand})
-    blocks = _leaves(func)
-    writers = [b for b in blocks if any(r.buffer is written for r in b.writes)]
+    memories = Memories(func)
+    writers = [b for b in sole_blocks(func) if memories.touched(b).get(written)]
     still = [b for b in writers if _moves(b, read, written)]
     if not still or len(still) == len(writers):
         return None
@@ -261,9 +266,13 @@ def _mentions(node: ir.Node, buffer: ir.Buffer) -> bool:
     return any(n is buffer for n in ir.walk(node))
 
 
-def _leaves(func: ir.PrimFunc) -> list[ir.Block]:
-    """The blocks without inner blocks, in program order."""
-    return [b for b in ir.blocks(func.root.body) if not ir.blocks(b.body)]
+def _writes_all(func: ir.PrimFunc, block: ir.Block, buffer: ir.Buffer) -> bool:
+    """Whether a block directly under the root writes every element of a buffer in every call."""
+    flow, analyzer = BlockScope(Tree(func), func.root), symbol_facts(func)
+    if block not in flow.writers.get(buffer, ()):
+        return False
+    filled = flow.filled([block], buffer, analyzer)
+    return jointly_cover(filled, ir.full_region(buffer).region, analyzer)
 
 
 def _moves(block: ir.Block, source: ir.Buffer, target: ir.Buffer) -> bool:
@@ -273,6 +282,8 @@ def _moves(block: ir.Block, source: ir.Buffer, target: ir.Buffer) -> bool:
         return False
     load = store.value
     if not isinstance(load, ir.BufferLoad) or load.buffer is not source:
+        return False
+    if store.predicate is not None or load.predicate is not None:
         return False
     same = len(load.indices) == len(store.indices) and store.buffer is target
     return same and all(map(ir.structural_equal, load.indices, store.indices))

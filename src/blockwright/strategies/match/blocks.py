@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis import may_return
 from blockwright.arith import IndexMap, simplify
 
 # Function attribute: positions of parameters whose values are known at compile time.
@@ -53,13 +54,16 @@ def _is_param(func: ir.PrimFunc, buffer: ir.Buffer, kind: str) -> bool:
 
 
 def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
-    """Blocks directly under the root, in program order; empty for any other structure."""
+    """Blocks directly under the root, in program order; empty for any other structure.
+
+    Also empty if the program may return early: no step moves anything across a return.
+    """
     return [*_leaf_blocks(func)]
 
 
 @lru_cache(maxsize=64)  # every strategy calls it
 def _leaf_blocks(func: ir.PrimFunc) -> tuple[ir.Block, ...]:
-    if not isinstance(func.body, ir.BlockRealize):
+    if not isinstance(func.body, ir.BlockRealize) or may_return(func.body):
         return ()
     result = [b for b in ir.blocks(func.body) if b is not func.root]
     nested = any(ir.collect(b.body, ir.BlockRealize) for b in result)
