@@ -105,9 +105,7 @@ class BoxCollector(AccessWalker):
         ]
         moving = reduced_over(block)
         changing = (
-            None
-            if all(is_steady(i) for s in stores for i in s.indices)
-            else (written_buffers(block))
+            None if all(is_steady(i) for s in stores for i in s.indices) else written_buffers(block)
         )
 
         def stays(index: ir.Expr) -> bool:

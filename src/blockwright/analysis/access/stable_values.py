@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 from blockwright import ir
+from blockwright.analysis.canonical.pointers import memories
 
 NodeT = TypeVar("NodeT", bound=ir.Node)
 
@@ -40,25 +41,32 @@ def reduced_over(block: ir.Block) -> set[ir.Var]:
     }
 
 
-def written_buffers(block: ir.Stmt) -> set[ir.Buffer]:
-    """All buffers that a statement may write, including by statements inside."""
-    result = {s.buffer for s in ir.collect(block, ir.BufferStore)}
-    for call in ir.collect(block, ir.Call):
+def written_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
+    """All buffers that a statement may write, including by statements inside.
+
+    A buffer and the views of it that the statement declares are written together.
+    """
+    result = {s.buffer for s in ir.collect(stmt, ir.BufferStore)}
+    for call in ir.collect(stmt, ir.Call):
         place = ir.atomic_place(call) if ir.is_atomic(call) else None
         if place is not None:
             result.add(place.buffer)
         elif ir.op_has_effect(call.op):
             result |= {load.buffer for load in ir.collect(call, ir.BufferLoad)}
+    views = _views(stmt)
+    while more := {b for view in views if not result.isdisjoint(view) for b in view} - result:
+        result |= more
     return result
 
 
-def _changing_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
-    """All buffers whose contents a statement may change, also by a view that it declares."""
-    result = written_buffers(stmt)
-    for view in ir.collect(stmt, ir.MatchBufferRegion):
-        result |= {view.buffer, view.source.buffer}
-    for declared in ir.collect(stmt, ir.DeclBuffer):
-        result |= {declared.buffer, *ir.collect(declared.source, ir.Buffer)}
+def _views(stmt: ir.Stmt) -> list[set[ir.Buffer]]:
+    """Each view that a statement declares, with the buffers whose memory it may alias."""
+    result = [{v.buffer, v.source.buffer} for v in ir.collect(stmt, ir.MatchBufferRegion)]
+    declared = ir.collect(stmt, ir.DeclBuffer)
+    named = {n.var: n.value for n in ir.collect(stmt, ir.LetStmt)} if declared else {}
+    for view in declared:
+        behind = (m for m in memories(view.source, named) if isinstance(m, ir.Buffer))
+        result.append({view.buffer, *behind})
     return result
 
 
@@ -73,7 +81,7 @@ def with_loads_named(
     """
     if all(map(is_steady, nodes)):
         return list(nodes)
-    names = _Names(moving, _changing_buffers(around))
+    names = _Names(moving, written_buffers(around))
     return [names(node) for node in nodes]
 
 
