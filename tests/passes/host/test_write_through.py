@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,71 @@ def test_what_may_be_written_in_place(parse: Any, name: str) -> None:
     for ours, theirs in zip(flat(found), flat(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert copies(exe) == (0 if direct else 1)
+
+
+PARTIAL = {
+    "some of the elements": COPY.replace("8, i", "2, i").replace("range(8)", "range(2)"),
+    "a predicate": COPY.replace("            old[", "            T.where(i < 2)\n            old["),
+    "a condition": """
+@T.prim_func(private=True)
+def overwrite(old: T.Buffer((8,), "float32"), new: T.Buffer((8,), "float32")):
+    for i in range(8):
+        if new[i] > T.float32(30):
+            with T.block("old"):
+                v = T.axis.spatial(8, i)
+                old[v] = new[v]
+""",
+    "a statement after it": COPY + "    old[1] = T.float32(-5)\n",
+    "a return before it": COPY.replace(
+        "    for i", "    if new[0] > T.float32(20):\n        T.ret()\n    for i", 1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_a_program_that_does_not_copy_everything_is_called(parse: Any, name: str) -> None:
+    module = parse(UPDATE + BEFORE + PARTIAL[name] + HEAD + CALL + DONE + "    return done")
+    x, y = np.arange(8, dtype="f4"), np.array([20, 30], "f4")
+    new = x.copy()
+    new[[0, 3]] = 21, 31
+    wanted = {
+        "some of the elements": [*new[:2], *x[2:]],
+        "a predicate": [*new[:2], *x[2:]],
+        "a condition": np.where(new > 30, new, x),
+        "a statement after it": [new[0], -5, *new[2:]],
+        "a return before it": x,
+    }[name]
+    for run in (partial(bw.interpret, module), bw.compile(module)):
+        mine = x.copy()
+        np.testing.assert_array_equal(run(mine, y), wanted)
+        np.testing.assert_array_equal(mine, wanted)
+
+
+BARE = {
+    "a statement": "    out[1] = y[0]\n",
+    "a loop": "    for i in range(8):\n        out[i] = y[1]\n",
+    "a return": "    if y[0] > T.float32(100):\n        T.ret()\n",
+    "a view": """
+    part = T.decl_buffer((4,), "float32", data=out.data)
+    for i in range(4):
+        with T.block("part"):
+            v = T.axis.spatial(4, i)
+            part[v] = y[1]
+""",
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_what_the_copy_overwrites_stays_overwritten(parse: Any, name: str) -> None:
+    """Statements before the copy of the old elements, outside of blocks or through views."""
+    module = parse(UPDATE + BARE[name] + BEFORE + COPY + HEAD + CALL + DONE + "    return done")
+    x, y = np.arange(8, dtype="f4"), np.array([20, 30], "f4")
+    wanted = x.copy()
+    wanted[[0, 3]] = 21, 31
+    for run in (partial(bw.interpret, module), bw.compile(module)):
+        mine = x.copy()
+        np.testing.assert_array_equal(run(mine, y), wanted)
+        np.testing.assert_array_equal(mine, wanted)
 
 
 def flat(value: Any) -> list[Any]:
