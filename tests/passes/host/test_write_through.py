@@ -166,6 +166,38 @@ def test_a_program_that_does_not_copy_everything_is_called(parse: Any, name: str
         np.testing.assert_array_equal(mine, wanted)
 
 
+def test_a_program_with_another_result_is_called(parse: Any) -> None:
+    module = parse(
+        """
+@T.prim_func(private=True)
+def overwrite(
+    old: T.Buffer((8,), "float32"), new: T.Buffer((8,), "float32"), more: T.Buffer((), "float32")
+):
+    for i in range(8):
+        with T.block("old"):
+            v = T.axis.spatial(8, i)
+            old[v] = new[v]
+    more[()] = T.float32(3)
+
+@R.function
+def main(x: R.Tensor((8,), "float32"), y: R.Tensor((8,), "float32")):
+    new = R.exp(y)
+    both = R.call_tir_inplace(
+        cls.overwrite,
+        (x, new),
+        inplace_indices=[0, -1],
+        out_sinfo=[R.Tensor((8,), "float32"), R.Tensor((), "float32")],
+    )
+    return both[0], both[1]
+"""
+    )
+    x, y = np.zeros(8, "f4"), np.arange(8, dtype="f4")
+    done, more = bw.compile(module)(x, y)
+    np.testing.assert_allclose(done, np.exp(y), rtol=1e-6)
+    np.testing.assert_array_equal(x, done)
+    assert more == 3
+
+
 BARE = {
     "a statement": "    out[1] = y[0]\n",
     "a loop": "    for i in range(8):\n        out[i] = y[1]\n",

@@ -148,11 +148,11 @@ def _copied(binding: ir.Binding, module: ir.IRModule) -> tuple[ir.GraphVar, ir.G
     assert isinstance(callee, ir.GlobalVar)
     func = module[callee.name]
     assert isinstance(func, ir.PrimFunc)
-    target, source = func.buffers
-    (block, *others) = sole_blocks(func) or (None,)
-    if block is None or others or not _moves(block, source, target):
+    blocks = sole_blocks(func)
+    if len(blocks) != 1 or len(func.buffers) != 2:
         return None
-    if not _writes_all(func, block, target):
+    target, source = func.buffers
+    if not _moves(blocks[0], source, target) or not _writes_all(func, blocks[0], target):
         return None
     old, new = args
     assert isinstance(old, ir.GraphVar)
