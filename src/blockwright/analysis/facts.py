@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.access.stable_values import changes_in
 from blockwright.analysis.access.tree import Tree
 from blockwright.arith import Analyzer
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
@@ -44,7 +45,7 @@ def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
 
 def symbol_facts(func: ir.PrimFunc) -> Analyzer:
     """An analyzer that knows the stated bounds of sizes; shape variables are non-negative."""
-    analyzer = Analyzer(values=ir.value_variables(func))
+    analyzer = Analyzer(values=ir.value_variables(func), changes=changes_in(func))
     uppers: Mapping[str, Any] = func.attrs.get(UPPER_BOUND, {})
     lowers: Mapping[str, Any] = func.attrs.get(LOWER_BOUND, {})
     in_shapes = _in_shapes(func)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from blockwright.arith import bounds as bounds_rules
@@ -18,7 +18,7 @@ from blockwright.arith.condition import (
     test_of,
 )
 from blockwright.arith.countermodel import Impossible, Witness, witnesses
-from blockwright.arith.form import UNKNOWN, Bounds, Poly, is_index
+from blockwright.arith.form import UNKNOWN, Bounds, Poly, is_index, never
 from blockwright.arith.knowledge import Knowledge
 from blockwright.arith.prove import entails
 from blockwright.arith.querylog import record, recording
@@ -61,12 +61,19 @@ class Analyzer(Knowledge):
     Args:
         ranges: domains of variables; extents may be symbolic.
         values: variables that hold values; `ir.value_variables` lists those of a function.
+        changes: whether memory that an expression reads may change while what is known holds.
+            By default, memory does not change. Such an expression bounds no variable: `k < I[0]`
+            is no longer known after a store to `I`.
     """
 
     def __init__(
-        self, ranges: Mapping[Var, Range] | None = None, values: Iterable[Var] = ()
+        self,
+        ranges: Mapping[Var, Range] | None = None,
+        values: Iterable[Var] = (),
+        changes: Callable[[Expr], bool] = never,
     ) -> None:
         super().__init__()
+        self._space.changes = changes
         for var in values:
             self.declare_value(var)
         for var, domain in (ranges or {}).items():

@@ -112,6 +112,11 @@ class Poly:
         return 0
 
 
+def never(expr: Expr) -> bool:
+    """No memory changes."""
+    return False
+
+
 class Space:
     """Hash-consing tables of atoms, polynomials and expression nodes."""
 
@@ -123,6 +128,7 @@ class Space:
         self._special: set[int] = set()  # numbers of div and min atoms
         self._loose: set[int] = set()  # numbers of atoms that depend on a value
         self._values: set[Var] = set()  # variables that hold values
+        self.changes: Callable[[Expr], bool] = never  # whether memory that it reads may change
         self.sorts = Sorts(self._values)
         self.zero = self.const(0)
         self.one = self.const(1)
@@ -138,6 +144,7 @@ class Space:
         other._loose = set(self._loose)
         other._values = set(self._values)
         other.sorts = Sorts(other._values)
+        other.changes = self.changes
         other.zero, other.one = self.zero, self.one
         return other
 

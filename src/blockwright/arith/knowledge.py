@@ -24,6 +24,7 @@ from blockwright.arith.form import (
     Summand,
     Term,
     is_index,
+    never,
     without,
 )
 from blockwright.arith.prove import entails
@@ -34,7 +35,7 @@ from blockwright.arith.state import KnowledgeState, entry_key
 from blockwright.arith.text import expr_text
 from blockwright.arith.to_canonical import exact, lift, opaque_bounds
 from blockwright.arith.values import facts_of
-from blockwright.ir import CompareOp, Expr, Not, Range, Var
+from blockwright.ir import GE, CompareOp, Expr, Not, Range, Var, cast_to
 from blockwright.ir.dtype import INT64, DType
 from blockwright.support import IRError
 
@@ -57,18 +58,37 @@ class Knowledge:
     def bind(self, var: Var, value: Range | Expr) -> None:
         """Declare the domain of a variable, or that it equals an expression."""
         if isinstance(value, Range):
-            if is_index(var.type):
+            if not is_index(var.type):
+                return
+            if self._space.changes(value.min) or self._space.changes(value.extent):
+                self._bind_loaded(var, value)
+            else:
                 self._learn(("range", var, value))
-        else:
+        elif not self._space.changes(value):
             self._learn(("equal", var, value))
+
+    def _bind_loaded(self, var: Var, domain: Range) -> None:
+        """Declare the part of a domain that holds whatever is loaded from changing memory."""
+        space = self._space
+        low = self.exact(domain.min)
+        high = space.add(space.add(low, self.exact(domain.extent)), space.const(-1))
+        self.bind_bounds(var, self.bounds(low)[0], self.bounds(high)[1])
+        if not space.changes(domain.min):
+            self.learn(GE(var, cast_to(domain.min, var.dtype)))
 
     def bind_bounds(self, var: Var, low: int | None = None, high: int | None = None) -> None:
         """Declare inclusive constant bounds of a variable."""
         self._learn(("bounds", var, (low, high)))
 
     def learn(self, condition: Expr) -> None:
-        """Add a condition that holds from now on."""
-        self._learn(("true", None, condition))
+        """Add a condition that holds from now on, except what depends on changing memory."""
+        changes = self._space.changes
+        if changes is never or not changes(condition):
+            self._learn(("true", None, condition))
+            return
+        for part in conjuncts(condition):
+            if not changes(part):
+                self._learn(("true", None, part))
 
     @contextmanager
     def assume(self, condition: Expr) -> Generator[None]:

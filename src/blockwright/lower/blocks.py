@@ -18,6 +18,13 @@ After::
                 B[i] = 0.0
             B[i] = B[i] + A[i, k]
 
+What is evaluated once, when a block, a loop or a declaration begins, is bound to a name where the
+program may change the memory that it loads: iterators, regions of views, bounds of loops. The
+layouts of buffers are bound wherever they load. So no later pass evaluates it again:
+
+    for k in range(N[0]):                           n = N[0]
+        N[0] = 3                          ->        for k in range(n): ...
+
 Initial values of reductions that may run no iteration are first moved in front of the reduction.
 Facts that the body does not show are kept as attributes for later passes: `match_buffer` (a view
 whose strides or offset are variables), `touched_region` (the region reached through an address)
@@ -27,9 +34,12 @@ become accesses of its source; a view that is passed on as a tensor is also decl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from blockwright.analysis import align_rows, define_empty_reductions
+from blockwright.analysis.access.stable_values import changes_in
+from blockwright.analysis.canonical.control_reads import loads_of_layout
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -65,7 +75,13 @@ from blockwright.ir import stmt as S
 from blockwright.ir.annotations import DIM_ALIGN, REDUCER
 from blockwright.ir.dtype import HANDLE, INT32, INT64
 from blockwright.lower.context import LowerContext, lowering_pass
-from blockwright.lower.rewrite import Instantiate, sequence, vector_binary, walk_code
+from blockwright.lower.rewrite import (
+    Instantiate,
+    reads_memory,
+    sequence,
+    vector_binary,
+    walk_code,
+)
 from blockwright.support import BuildError
 
 MATCH_BUFFER = "match_buffer"
@@ -120,6 +136,7 @@ class _Blocks(Mutator):
         self.passed = passed_as_tensors(func)
         self.tensors: dict[Buffer, Buffer] = {}  # a view that is passed as a tensor → its buffer
         self.align: dict[Buffer, list[tuple[int, int, int]]] = {}
+        self.changes = changes_in(func)
         self.lanes = False  # in the body of a vectorized loop
 
     def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
@@ -133,8 +150,11 @@ class _Blocks(Mutator):
             mapping |= {b: b.replace(name=b.name) for b in block.alloc_buffers}
             block = Instantiate(mapping)(block)
         values: list[Expr] = []
+        named = _Names(self.is_index)
         for iter_var, value in zip(block.iter_vars, node.iter_values, strict=True):
             bound = cast_to(self(value), iter_var.var.dtype)
+            if self.changes(value):
+                bound = named(bound, iter_var.var.name)
             if (
                 bound.dtype is INT32
                 and not self.is_index(bound)
@@ -144,14 +164,18 @@ class _Blocks(Mutator):
             self._memo[iter_var.var] = bound
             values.append(bound)
         predicate = self(node.predicate)
-        body = self._block(block, values)
+        body = named.around(self._block(block, values))
         return body if is_const_int(predicate, 1) else S.IfThenElse(predicate, body)
 
     def _block(self, block: Block, values: list[Expr]) -> Stmt:
-        matches = [self._match(match) for match in block.match_buffers]
+        named = _Names(self.is_index)
+        matches = [self._match(match, named) for match in block.match_buffers]
         self._note_alignment(block)
         tensors = [m.buffer for m in block.match_buffers if m.buffer in self.passed]
         self.tensors |= {view: self._tensor(view) for view in tensors}
+        layouts = _Names(self.is_index)
+        for buffer in block.alloc_buffers:
+            self._name_layout(buffer, layouts)
         body = self(block.body)
         for view in reversed(tensors):
             body = self._declared(view, body)
@@ -169,14 +193,39 @@ class _Blocks(Mutator):
             align = self.align.get(new)
             annotations: dict[str, Any] = {DIM_ALIGN: tuple(align)} if align else {}
             body = S.Allocate(new, body, annotations)
-        return body
+        return named.around(layouts.around(body))
+
+    def _name_layout(self, buffer: Buffer, named: _Names) -> None:
+        """Bind the sizes of a declared buffer that load memory to names."""
+        if not loads_of_layout(buffer):
+            return
+        shape = tuple(named(self(n), f"{buffer.name}_size") for n in buffer.shape)
+        strides = tuple(named(self(n), f"{buffer.name}_stride") for n in buffer.strides)
+        offset = buffer.offset
+        if offset is not None:
+            offset = named(self(offset), f"{buffer.name}_offset")
+        self._memo[buffer] = buffer.replace(shape=shape, strides=strides, offset=offset)
+
+    def rewrite_DeclBuffer(self, node: DeclBuffer) -> Stmt:
+        return self._declaration(node)
+
+    def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
+        return self._declaration(node)
+
+    def _declaration(self, node: DeclBuffer | S.Allocate) -> Stmt:
+        named = _Names(self.is_index)
+        self._name_layout(node.buffer, named)
+        return named.around(self.descend(node))
 
     # ------------------------------------------------------------------------------------- views
 
-    def _match(self, match: MatchBufferRegion) -> MatchBufferRegion | None:
+    def _match(self, match: MatchBufferRegion, named: _Names) -> MatchBufferRegion | None:
         """Record a view; return the match if strides or offset must still be bound or checked."""
         source = self._resolve(match.source)
         view = match.buffer
+        if any(self.changes(e) for r in match.source.region for e in (r.min, r.extent)):
+            ends = ((named(r.min, view.name), named(r.extent, view.name)) for r in source.region)
+            source = BufferRegion(source.buffer, tuple(Range(*both) for both in ends))
         extra = len(source.region) - view.ndim
         if extra < 0 or any(const_int(r.extent) not in (1, None) for r in source.region[:extra]):
             raise BuildError(
@@ -301,7 +350,36 @@ class _Blocks(Mutator):
         outside, self.lanes = self.lanes, self.lanes or node.kind is ForKind.VECTORIZED
         loop = self.descend(node)
         self.lanes = outside
-        return loop
+        if not self.changes(node.min) and not self.changes(node.extent):
+            return loop
+        named = _Names(self.is_index)
+        low = named(loop.min, f"{node.loop_var.name}_begin")
+        extent = named(loop.extent, f"{node.loop_var.name}_count")
+        return named.around(loop.replace(min=low, extent=extent))
+
+
+class _Names:
+    """Names for indices that are evaluated once, before a statement."""
+
+    def __init__(self, is_index: Callable[[Expr], bool]) -> None:
+        self._is_index = is_index
+        self._known: list[tuple[Var, Expr]] = []
+
+    def __call__(self, value: Expr, name: str) -> Expr:
+        """The name of a value; a value that loads nothing itself."""
+        if not reads_memory(value):
+            return value
+        if value.dtype in (INT32, INT64) and not self._is_index(value):
+            value = Call("as_index", (value,), value.dtype)
+        var = Var(name, value.dtype)
+        self._known.append((var, value))
+        return var
+
+    def around(self, body: Stmt) -> Stmt:
+        """The statement in the scope of the names."""
+        for var, value in reversed(self._known):
+            body = S.LetStmt(var, value, body)
+        return body
 
 
 def _own_code(body: Stmt) -> list[Any]:

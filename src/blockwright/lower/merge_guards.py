@@ -34,7 +34,7 @@ from blockwright.arith import Analyzer, defined
 from blockwright.ir import Expr, For, PrimFunc, Stmt, uses_var
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
-from blockwright.lower.rewrite import Analysed, reads_memory
+from blockwright.lower.rewrite import Analysed, reads_memory, stable
 
 
 @lowering_pass
@@ -90,6 +90,6 @@ def _implies(stmt: Stmt, guard: Expr, analyzer: Analyzer) -> bool:
     if isinstance(stmt, S.IfThenElse) and stmt.else_case is None:
         if stmt.condition is guard:
             return True
-        with analyzer.assume(stmt.condition):
+        with analyzer.assume(stable(stmt.condition)):
             return analyzer.prove(guard) or _implies(stmt.then_case, guard, analyzer)
     return False

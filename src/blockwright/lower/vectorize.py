@@ -22,6 +22,7 @@ has no vector form becomes serial, and a note is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 
 from blockwright.analysis.canonical.memory import memory_roots, named_twice
@@ -113,7 +114,7 @@ class _Loops(Analysed):
         if count > self.context.options.max_lanes:
             return self(self._cut(node, count))
         try:
-            return _Body(node, count, self._lanes(node, count)).run()
+            return _Body(node, count, self._lanes(node, count), self.roots).run()
         except CannotVectorize as reason:
             self._note(node, str(reason))
             return self(node.replace(kind=ForKind.SERIAL))
@@ -186,8 +187,10 @@ class _Loops(Analysed):
 class _Body:
     """Rewrites the body of one vectorized loop."""
 
-    def __init__(self, loop: For, count: int, lanes: LaneRewriter) -> None:
-        self.loop, self.count, self.lanes = loop, count, lanes
+    def __init__(
+        self, loop: For, count: int, lanes: LaneRewriter, roots: Mapping[Buffer, Buffer]
+    ) -> None:
+        self.loop, self.count, self.lanes, self.roots = loop, count, lanes, roots
 
     def run(self) -> Stmt:
         combined = combined_lanes(self.loop.body, self.lanes)
@@ -225,21 +228,44 @@ class _Body:
         if condition.dtype.lanes == 1:
             else_case = None if node.else_case is None else self.stmt(node.else_case, lanes)
             return S.IfThenElse(condition, self.stmt(node.then_case, lanes), else_case)
+        # A mask is evaluated at every access under it. Its parts that read what the branches may
+        # write are bound to names, with the values from before.
+        named: list[tuple[Var, Expr]] = []
+        written = self._written(node)
+        each: list[Expr] = []
+        for part in map(lanes, conjuncts(node.condition)):
+            if self._reads_any(part, written):
+                var = Var("mask", part.dtype)
+                named.append((var, part))
+                part = var
+            each.append(part)
         if node.else_case is None:
             # Test uniform conditions once, in a branch: some targets evaluate masks lane by lane.
-            each = [lanes(part) for part in conjuncts(node.condition)]
             common = [part for part in each if part.dtype.lanes == 1]
+            own = build.all_of(part for part in each if part.dtype.lanes > 1)
+            body = self.stmt(node.then_case, lanes.under(own))
             if common:
-                own = build.all_of(part for part in each if part.dtype.lanes > 1)
-                inner = self.stmt(node.then_case, lanes.under(own))
-                return S.IfThenElse(build.all_of(common), inner)
-        parts = [self.stmt(node.then_case, lanes.under(condition))]
-        if node.else_case is not None:
-            # The then-branch may change what the condition reads.
-            if _reads_what_is_written(node.condition, node.then_case):
-                raise CannotVectorize("a branch changes its own condition")
-            parts.append(self.stmt(node.else_case, lanes.under(logical_not(condition))))
-        return sequence(parts)
+                body = S.IfThenElse(build.all_of(common), body)
+        else:
+            mask = condition if not named else self._joined(each)
+            then_case = self.stmt(node.then_case, lanes.under(mask))
+            else_case = self.stmt(node.else_case, lanes.under(logical_not(mask)))
+            body = sequence([then_case, else_case])
+        for var, value in reversed(named):
+            body = S.LetStmt(var, value, body)
+        return body
+
+    def _joined(self, parts: list[Expr]) -> Expr:
+        return reduce(E.And, (broadcast(part, self.count) for part in parts))
+
+    def _written(self, node: S.IfThenElse) -> set[Buffer]:
+        """The memory that the branches write."""
+        stores = (n for n in walk_code(node) if isinstance(n, BufferStore))
+        return {self.roots.get(store.buffer, store.buffer) for store in stores}
+
+    def _reads_any(self, value: Expr, memory: set[Buffer]) -> bool:
+        loads = (n for n in walk_code(value) if isinstance(n, BufferLoad))
+        return any(self.roots.get(load.buffer, load.buffer) in memory for load in loads)
 
     def _store(self, node: BufferStore, lanes: LaneRewriter) -> Stmt:
         (index,) = node.indices
@@ -330,8 +356,3 @@ def _same_element(value: Expr, store: BufferStore) -> bool:
         and value.predicate is None
         and structural_equal(value.indices[0], store.indices[0])
     )
-
-
-def _reads_what_is_written(condition: Expr, body: Stmt) -> bool:
-    written = {n.buffer for n in walk_code(body) if isinstance(n, BufferStore)}
-    return any(isinstance(n, BufferLoad) and n.buffer in written for n in walk_code(condition))

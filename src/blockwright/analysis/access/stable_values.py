@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from blockwright import ir
 from blockwright.analysis.canonical.pointers import memories
+from blockwright.ir.attributes import NOALIAS
 
 NodeT = TypeVar("NodeT", bound=ir.Node)
 
@@ -56,6 +57,32 @@ def written_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
     views = _views(stmt)
     while more := {b for view in views if not result.isdisjoint(view) for b in view} - result:
         result |= more
+    return result
+
+
+def changes_in(func: ir.PrimFunc) -> Callable[[ir.Node], bool]:
+    """The test whether the value of an expression may change while a function runs although its
+    variables do not: whether the function may write, under any name, what the expression reads."""
+    changing: set[ir.Buffer] = set()
+
+    def changes(value: ir.Node) -> bool:
+        if isinstance(value, (ir.IntImm, ir.Var)):
+            return False
+        loaded = {load.buffer for load in ir.collect(value, ir.BufferLoad)}
+        if loaded and not changing:
+            changing.update(_changing_in(func))
+        return not loaded.isdisjoint(changing) or not is_pure(value)
+
+    return changes
+
+
+def _changing_in(func: ir.PrimFunc) -> set[ir.Buffer]:
+    result = written_buffers(func.body)
+    for call in ir.collect(func.body, ir.Call):
+        if call.op in ("address_of", "tensor"):  # code outside may write through the pointer
+            result |= {load.buffer for load in call.args if isinstance(load, ir.BufferLoad)}
+    if func.attrs.get(NOALIAS, True) is False and not result.isdisjoint(func.buffers):
+        result.update(func.buffers)
     return result
 
 

@@ -77,8 +77,9 @@ def placement(node: ir.DeclBuffer, analyzer: Analyzer) -> Placement | None:
     if root.dtype is not view.dtype or not plain_scope(root.scope) or root.axis_separators:
         return None
     offset = ir.const(0, "int32") if view.offset is None else view.offset
-    if any(isinstance(n, ir.BufferLoad) for e in (*first.indices, offset) for n in ir.walk(e)):
-        return None
+    given = (*first.indices, offset, *view.shape, *view.strides)
+    if any(isinstance(n, ir.BufferLoad) for e in given for n in ir.walk(e)):
+        return None  # the layout is evaluated where the view is declared
     if any(i.dtype.lanes > 1 for i in first.indices):
         return None
     known = analyzer.copy()
