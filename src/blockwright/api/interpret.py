@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.validate.well_formed import check_meaning
 from blockwright.graph.interpreter import interpret_graph
 from blockwright.graph.program_calls import call_problems, reachable_programs
 from blockwright.interp import Limit, Report
@@ -48,7 +49,8 @@ def interpret(
     Raises InterpretError: BW701-BW709 for arguments, BW711 unknown foreign function, BW751-BW767
     errors of tensor programs, BW768 calls nested too deeply, BW769 a value that does not have its
     annotation. Raises ValidationError: the graph function is not valid, or a tensor program
-    returns a value, or calls another one with arguments that do not fit it.
+    uses what is not in scope (BW212), returns inside a concurrent loop (BW618), returns a value,
+    or calls another one with arguments that do not fit it.
     """
     found = program.functions.get(entry) if isinstance(program, ir.IRModule) else program
     if isinstance(program, ir.IRModule):
@@ -57,6 +59,11 @@ def interpret(
         problems = call_problems(program, checked)
         if problems:
             raise ValidationError.collect(problems)
+        for name in checked or ():
+            if isinstance(callee := program.functions[name], ir.PrimFunc):
+                check_meaning(callee)
+    if isinstance(found, ir.PrimFunc):
+        check_meaning(found)
     if isinstance(found, ir.GraphFunction):
         whole = program if isinstance(program, (ir.IRModule, ir.GraphFunction)) else found
         arguments = (*args, *_by_name(found, len(args), named))

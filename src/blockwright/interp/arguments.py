@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import ml_dtypes
 import numpy as np
 
 from blockwright.analysis.facts import declared_range
@@ -15,6 +16,7 @@ from blockwright.interp.objects import Slot
 from blockwright.interp.strides import bind_strides
 from blockwright.ir import Buffer, PrimFunc, Var, collect
 from blockwright.ir.attributes import LATE_RESULTS
+from blockwright.ir.dtype import DType
 from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
 from blockwright.support.kinds import number_text
@@ -95,7 +97,7 @@ def array_argument(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> A
             code="BW702",
             help="pass .filled(value), or the mask as an argument",
         )
-    array = cast(Array, arg)
+    array = _as_elements(cast(Array, arg), buffer.dtype)
     if array.dtype != buffer.dtype.numpy():
         raise InterpretError(f"{where} must hold {buffer.dtype}, not {array.dtype}", code="BW703")
     lanes = buffer.dtype.lanes
@@ -113,6 +115,18 @@ def array_argument(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> A
             help="pass a copy",
         )
     return array
+
+
+def _as_elements(array: Array, dtype: DType) -> Array:
+    """An array of codes, or of a sub-byte type of `ml_dtypes`, as one of the elements' NumPy type.
+
+    Such elements have a byte each in both, so the result is the same memory.
+    """
+    element = dtype.element
+    if element.bits >= 8 or element.is_bool:
+        return array
+    codes = np.uint8 if not element.is_int else getattr(ml_dtypes, element.name)
+    return array.view(element.numpy()) if array.dtype == codes else array
 
 
 def bind_symbols(

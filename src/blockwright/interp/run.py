@@ -231,7 +231,7 @@ def interpret(
     if _overlapping(func, arrays, written):
         state.vectorize = False  # lanes require distinct memory
     loaned = [
-        BorrowedArray(a, fits, b in fresh, b in written)
+        BorrowedArray(a, b.dtype, fits, b in fresh, b in written)
         for (b, a), fits in zip(pairs, in_place, strict=True)
     ]
     compiled.run(env, [loan.pointer for loan in loaned])
@@ -332,13 +332,13 @@ def call_entry(state: RunState, name: str, args: list[Any], depth: int) -> Any:
     env = compiled.environment(state, values)
     check_shapes(compiled, pairs, env)
     loans = {
-        b: BorrowedArray(a, fits, fresh=False, written=False)
+        b: BorrowedArray(a, b.dtype, fits, fresh=False, written=False)
         for (b, a), fits in zip(pairs, in_place, strict=True)
     }
     for buffer, shape in zip(compiled.buffers, compiled.shapes, strict=True):
         if buffer in outputs:
             array = np.empty(tuple(n(env) for n in shape), buffer.dtype.numpy())
-            loans[buffer] = BorrowedArray(array, True, fresh=True, written=True)
+            loans[buffer] = BorrowedArray(array, buffer.dtype, True, fresh=True, written=True)
     compiled.run(env, [loans[b].pointer for b in compiled.buffers])
     found = [loans[b].array for b in func.outputs]
     for var, slot in sorted(results.items(), key=lambda item: slots[item[0].name]):

@@ -18,7 +18,11 @@ from blockwright.analysis import symbols_of
 from blockwright.analysis.canonical.fold_allocations import fold_allocations
 from blockwright.analysis.canonical.memory import plain_memory
 from blockwright.analysis.canonical.own_reads import without_own_reads
-from blockwright.analysis.validate.well_formed import check_well_formed, find_problems
+from blockwright.analysis.validate.well_formed import (
+    check_meaning,
+    check_well_formed,
+    find_problems,
+)
 from blockwright.schedule.apply_step import applied
 from blockwright.schedule.engine.complete_arguments import completed
 from blockwright.schedule.engine.fresh_copy import with_fresh_definitions
@@ -85,7 +89,8 @@ class Session:
         seed: seed of the sampling primitives; None for a different one each time.
 
     Raises:
-        ValidationError: for an ill-formed program, unless `verify` is "check".
+        ValidationError: for an ill-formed program; if `verify` is "check", only where it uses what
+            is not in scope (BW212) or returns inside a concurrent loop (BW618).
     """
 
     def __init__(
@@ -97,6 +102,8 @@ class Session:
             )
             for name, function in functions.items()
         }
+        for function in functions.values():
+            check_meaning(function)
         for function in self.functions.values() if verify != "check" else ():
             check_well_formed(function)
         self.verify = verify

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.kernels import axis_of
 from blockwright.ir import DType, Expr
 from blockwright.ir.op import OPS, result_type
 
@@ -28,6 +29,25 @@ NO_RESULT_HELP = "write the result to an output buffer"
 def returns_value(call: ir.Call) -> bool:
     """Whether a call of `ret` returns a value; 0 is the status of success."""
     return call.op == "ret" and bool(call.args) and not ir.is_const_int(call.args[0], 0)
+
+
+RETURNS_HELP = "guard the rest of the statements with `if`"
+
+
+def returns_from(var: ir.Var) -> str:
+    """The message about a return from a loop whose other iterations may have run, or not."""
+    return f"the program returns inside loop {var.name}, whose iterations are concurrent"
+
+
+_CONCURRENT = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.THREAD_BINDING)
+
+
+def concurrent_variable(node: ir.Stmt) -> ir.Var | None:
+    """The variable of a loop or launch whose iterations are concurrent; None for others."""
+    if isinstance(node, ir.For):
+        return node.loop_var if node.kind in _CONCURRENT else None
+    axis = axis_of(node)
+    return None if axis is None else axis.var
 
 
 class Types:

@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from blockwright import ir
 from blockwright.analysis.access.region_annotations import explicit_problem
 from blockwright.analysis.access.stride_alignment import alignment_problem
@@ -27,9 +29,12 @@ from blockwright.analysis.validate.lane_counts import lane_problem
 from blockwright.analysis.validate.operands import (
     NO_RESULT,
     NO_RESULT_HELP,
+    RETURNS_HELP,
     Types,
     buffer_mismatch,
+    concurrent_variable,
     extent_problems,
+    returns_from,
     returns_value,
 )
 from blockwright.analysis.validate.own_elements import layout_problem
@@ -82,6 +87,28 @@ def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
     return checker.problems
 
 
+_UNDEFINED = ("BW212", "BW618")
+
+
+@deep
+def check_meaning(func: ir.PrimFunc) -> None:
+    """Raise a `ValidationError` where a program has no meaning at all: it uses a variable or buffer
+    outside its scope (BW212), or leaves a loop that it cannot leave (BW618).
+
+    Unlike `check_well_formed`, it accepts all programs that the interpreter can run.
+    """
+    if func not in _meaningful:
+        checker = _Checker(func, signatures=False)
+        checker.run()
+        problems = [p for p in checker.problems if p.code in _UNDEFINED]
+        if problems:
+            raise ValidationError.collect(problems)
+        _meaningful.add(func)
+
+
+_meaningful: WeakSet[ir.PrimFunc] = WeakSet()
+
+
 def _loop_beyond_the_limit(body: ir.Stmt) -> ir.For | None:
     """The first loop nested deeper than the limit, or None."""
     stack = [(body, 0)]
@@ -96,8 +123,9 @@ def _loop_beyond_the_limit(body: ir.Stmt) -> ir.For | None:
 
 
 class _Checker:
-    def __init__(self, func: ir.PrimFunc) -> None:
+    def __init__(self, func: ir.PrimFunc, signatures: bool = True) -> None:
         self.func = func
+        self._signatures = signatures
         self.problems: list[Diagnostic] = []
         self.defined: set[ir.Node] = set()  # all definitions so far, to find duplicates
         self.visible: set[ir.Node] = set()
@@ -107,6 +135,7 @@ class _Checker:
         self._analyzer: Analyzer | None = None
         self._types = Types()
         self._depth = 0  # number of enclosing loops
+        self._concurrent: ir.Var | None = None  # the variable of an enclosing concurrent loop
         self._evaluated: ir.Expr | None = None  # of the current statement
         self._place = func.span  # of the current statement, for expressions without a span
 
@@ -166,7 +195,11 @@ class _Checker:
         self.operands(node)
         repeats = isinstance(node, (ir.For, ir.While))
         self._depth += repeats
+        outside = self._concurrent
+        inside = concurrent_variable(node)
+        self._concurrent = outside if inside is None else inside
         self._stmt(node)
+        self._concurrent = outside
         self._depth -= repeats
         self._place = around
 
@@ -262,7 +295,7 @@ class _Checker:
         for problem in (alignment_problem(block), explicit_problem(block)):
             if problem:
                 self.report("BW257", f"annotation of block {block.name}: {problem}", block)
-        if not root:
+        if not root and self._signatures:
             self.signature(block)
 
     def one_memory(self, node: ir.DeclBuffer) -> None:
@@ -370,6 +403,8 @@ class _Checker:
             self.report("BW260", wrong, node, ir.TENSOR_OF_PART if passed else convert)
         if self._depth == 0 and isinstance(node, ir.Call) and node.op in ("break", "continue"):
             self.report("BW618", f"{node.op} outside of a loop", node)
+        if self._concurrent is not None and isinstance(node, ir.Call) and node.op == "ret":
+            self.report("BW618", returns_from(self._concurrent), node, RETURNS_HELP)
         if isinstance(node, ir.Call) and (returns_value(node) or self._is_operand_call(node)):
             self.report("BW617", NO_RESULT, node, NO_RESULT_HELP)
 

@@ -9,6 +9,7 @@ from typing import Never
 from blockwright import ir
 from blockwright.analysis import BlockKind, BlockScope, updated_atomically
 from blockwright.analysis.kernels import axis_of, shares
+from blockwright.analysis.validate.operands import RETURNS_HELP
 from blockwright.arith import is_bijective, jointly_cover
 from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.any_order import freely_updated
@@ -283,6 +284,13 @@ def require_concurrent(
         tag: the thread axis that the loop is bound to; threads may combine terms of a reduction.
     """
     require_whole(state, loop)
+    if any(call.op == "ret" for call in ir.collect(loop.body, ir.Call)):
+        state.fail(
+            f"loop {loop.loop_var.name} would be {word}, but the program returns inside it",
+            code="BW618",
+            guilty=[loop],
+            help=RETURNS_HELP,
+        )
     if private is not None and len(state.tree.loops_above(loop.body)) > 1:
         _require_nothing_kept(state, loop, word, private)
     if ir.is_const_int(loop.extent, 1):
