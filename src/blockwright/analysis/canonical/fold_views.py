@@ -19,6 +19,7 @@ from blockwright.analysis.access.stable_values import reduced_over
 from blockwright.analysis.access.stride_alignment import alignments
 from blockwright.analysis.access.tree import child_stmts, takes_addresses
 from blockwright.analysis.access.views import Placement, placement, shown
+from blockwright.analysis.canonical.control_reads import loads_of_layout
 from blockwright.analysis.facts import symbol_facts
 from blockwright.arith import Analyzer, hull
 from blockwright.ir.annotations import DIM_ALIGN, DOUBLE_BUFFER
@@ -230,6 +231,8 @@ def _translates(use: ir.Node, view: ir.Buffer, place: Placement) -> bool:
             return not any(b is view for b in ir.collect(use, ir.Buffer))
         case ir.AttrStmt():
             return use.node is not view
+        case ir.Buffer() if any(load.buffer is view for load in loads_of_layout(use)):
+            return False
         case ir.MatchBufferRegion() if use.source.buffer is view:
             return place.keeps_rows() and use.buffer.offset is None
         case ir.Block() if any(key in use.annotations for key in _NAMED_BY_POSITION):
