@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import blockwright as bw
 from blockwright import ir
+from blockwright.build import build as compiled
 from blockwright.interp import interpret, ops
 from blockwright.intrin.hardware import PRODUCTS
 from blockwright.script.compute import Program
@@ -320,3 +322,35 @@ def test_random_elementwise_programs_agree_with_numpy(pair: tuple[Any, Any], see
     for vectorize in (True, False):
         out = run(lambda x, y: ir.cast_to(build(x, y), "int32"), a, b, vectorize=vectorize)
         np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "held"),
+    [
+        ("float4_e2m1fn", "uint8"), ("float4_e2m1fn", "float4_e2m1fn"),
+        ("int4", "int8"), ("int4", "int4"), ("uint4", "uint8"), ("uint4", "uint4"),
+        ("int2", "int8"), ("uint2", "uint8"),
+    ],
+)  # fmt: skip
+def test_arrays_of_sub_byte_types(dtype: str, held: str) -> None:
+    """The interpreter takes the arrays that compiled code takes, and writes them in place."""
+    func = bw.from_source(f"""
+@T.prim_func
+def f(A: T.Buffer((16,), "{dtype}"), B: T.Buffer((16,), "float32")):
+    for i in range(15):
+        B[i] = T.Cast("float32", A[i])
+        A[i] = A[i + 1]
+""")
+    results: list[tuple[Any, Any]] = []
+    for native in (False, True):
+        codes, numbers = np.arange(16, dtype=np.uint8), np.zeros(16, np.float32)
+        array = codes.view(getattr(ml_dtypes, held, held))
+        if native:
+            compiled(func)["f"](array, numbers)
+        else:
+            bw.interpret(func, array, numbers)
+        width = 2 if dtype.endswith("int2") else 4
+        results.append((codes & ((1 << width) - 1), numbers))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+    assert results[0][1][1] != results[0][1][2]

@@ -158,6 +158,16 @@ PROGRAMS = {
         if i < I[0]:
             B[i] = B[i] + 1
 """,
+    "size_through_a_view": """
+    V = T.decl_buffer((64,), "int32", data=I.data)
+    for i in range(4):
+        with T.block("b"):
+            v = T.axis.opaque(4, i)
+            L = T.alloc_buffer((V[v] + 1,), "int32")
+            I[v] = 3
+            L[1] = v
+            B[v] = L[1]
+""",
     "two_loops": """
     L = T.alloc_buffer((64,), "int32")
     for k in range(64):

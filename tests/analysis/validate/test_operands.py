@@ -3,6 +3,8 @@ its code before anything is built or run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -92,6 +94,64 @@ def test_vectors_have_at_most_as_many_lanes_as_types_count() -> None:
 @pytest.mark.parametrize("line", ["break", "continue", "if n > 0:\n        break"])
 def test_jumps_outside_of_loops(line: str) -> None:
     assert codes(parse(line)) == {"BW618"}
+
+
+@pytest.mark.parametrize("kind", ["parallel", "vectorized", "thread_binding", "serial"])
+def test_returns_from_concurrent_loops(kind: str) -> None:
+    axis = ', thread="threadIdx.x"' if kind == "thread_binding" else ""
+    func = parse(f"for i in T.{kind}(4{axis}):\n        if n > 3:\n            T.ret()")
+    if kind == "serial":
+        bw.validate(func)
+        return
+    assert codes(func) == {"BW618"}
+    with pytest.raises(bw.BlockwrightError) as caught:
+        bw.interpret(func, np.zeros(8, np.float32), np.zeros(8, np.int32), 4)
+    assert caught.value.code == "BW618"
+
+
+@pytest.mark.parametrize("step", ["parallel", "vectorize", "bind"])
+def test_steps_make_no_loop_concurrent_that_returns(step: str) -> None:
+    func = bw.from_source("""
+@T.prim_func
+def f(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
+    for i in range(8):
+        with T.block("B"):
+            v = T.axis.spatial(8, i)
+            if A[v] > 3:
+                T.ret()
+            B[v] = 1
+""")
+    sch = bw.Schedule(func)
+    (loop,) = sch.get_loops(sch.get_block("B"))
+    with pytest.raises(bw.BlockwrightError) as error:
+        getattr(sch, step)(*([loop, "threadIdx.x"] if step == "bind" else [loop]))
+    assert error.value.code == "BW618"
+
+
+def test_loop_variables_in_blocks_are_refused_by_all() -> None:
+    func = bw.from_source("""
+@T.prim_func
+def f(A: T.Buffer((8,), "int32")):
+    for i in range(8):
+        with T.block("A"):
+            v = T.axis.spatial(8, i)
+            A[v] = 1
+""")
+    (loop,) = ir.loops(func.body)
+
+    def stored(node: ir.Node) -> ir.Node | None:
+        return node.replace(value=loop.loop_var) if isinstance(node, ir.BufferStore) else None
+
+    wrong = func.replace(body=ir.rewrite_bottom_up(func.body, stored))
+    uses: list[Callable[[], object]] = [
+        lambda: bw.interpret(wrong, np.zeros(8, np.int32)),
+        lambda: bw.Schedule(wrong),
+        lambda: bw.build(wrong),
+    ]
+    for use in uses:
+        with pytest.raises(bw.BlockwrightError) as error:
+            use()
+        assert error.value.code == "BW212"
 
 
 def test_extents_are_not_negative() -> None:
