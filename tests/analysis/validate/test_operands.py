@@ -125,7 +125,7 @@ def f(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
     (loop,) = sch.get_loops(sch.get_block("B"))
     with pytest.raises(bw.BlockwrightError) as error:
         getattr(sch, step)(*([loop, "threadIdx.x"] if step == "bind" else [loop]))
-    assert error.value.code == "BW618"
+    assert error.value.code == "BW312"
 
 
 def test_loop_variables_in_blocks_are_refused_by_all() -> None:

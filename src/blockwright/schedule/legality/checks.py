@@ -287,7 +287,7 @@ def require_concurrent(
     if any(call.op == "ret" for call in ir.collect(loop.body, ir.Call)):
         state.fail(
             f"loop {loop.loop_var.name} would be {word}, but the program returns inside it",
-            code="BW618",
+            code="BW312",
             guilty=[loop],
             help=RETURNS_HELP,
         )
