@@ -24,6 +24,7 @@ Choice = tuple[WindowTile, WindowBlocks]
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
 """Numbers of parts into which the search divides an axis; the number of threads is another."""
 
+_STARTS = 10  # time of a task's first misses, relative to that of handing it out
 _PAIR = 32  # floats in a pair of cache lines
 
 _ALIKE = 1.02
@@ -54,12 +55,16 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> Choice:
         if best == before:
             break
     alike = [c for c, estimate in estimates.items() if estimate.seconds <= _ALIKE * time(best)]
-    return min(alike, key=lambda choice: _waits(estimates[choice]))
+    return min(alike, key=lambda c: _exposed(target, shape, c, estimates[c]))
 
 
-def _waits(estimate: Estimate) -> float:
-    """Seconds of all resources together; what the longest one hides counts between equal times."""
-    return sum(seconds for part in estimate.parts for seconds in part.causes.values())
+def _exposed(target: Target, shape: WindowShape, choice: Choice, estimate: Estimate) -> float:
+    """What decides between equal times: seconds of all resources together, and starts of tasks."""
+    tile, blocks = choice
+    waits = sum(seconds for part in estimate.parts for seconds in part.causes.values())
+    tasks = shape.known_rows / blocks.rows * groups_of(shape, tile) / blocks.groups
+    start = _STARTS * target.core.task_dispatch_cycles / target.core.frequency_hz
+    return waits + math.ceil(tasks * (shape.tasks or 1) / target.num_threads) * start
 
 
 def ranked_windows(target: Target, shape: WindowShape, bits: int) -> list[Choice]:
