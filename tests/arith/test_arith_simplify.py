@@ -253,6 +253,14 @@ def test_a_minimum_is_bounded_by_any_of_its_operands() -> None:
     assert Analyzer().const_bounds(ir.maximum(N - X * 8, const(8))) == (8, None)
 
 
+def test_a_minimum_of_minima_has_one_form(analyzer: Analyzer) -> None:
+    """Also below a division, where equality is that of the canonical forms."""
+    nested = ir.maximum(ir.minimum(X, Y) - K, const(0))
+    flat = ir.minimum(X, Y) + ir.maximum(const(0) - K, ir.maximum(const(0) - X, const(0) - Y))
+    assert analyzer.prove_equal(nested, flat)
+    assert analyzer.prove_equal((nested + 1) // 2, (flat + 1) // 2)
+
+
 def test_a_checked_index_lies_in_its_extent(analyzer: Analyzer) -> None:
     inside = ir.call("checked_index", X, N)
     assert analyzer.prove(inside >= 0)

@@ -237,6 +237,20 @@ def _merge(ctx: ArithContext, p: Poly, divisor: Poly) -> Poly | None:
 
 def minimum(ctx: ArithContext, operands: list[Poly]) -> Poly:
     """Minimum of the operands."""
+    base, apart = _base_of_min(ctx, operands)
+    flat = [f for d in apart for f in _flatten_min(ctx, d)]
+    if len(apart) < len(flat) < _MAX_MIN_OPERANDS:
+        # min(s - min(m, n), 0) gets the form of min(s, m, n) - min(m, n), which it equals.
+        inner, apart = _base_of_min(ctx, [ctx.space.zero, *flat])
+        base = ctx.space.add(base, inner)
+    if not apart:
+        return base
+    differences = tuple(sorted(apart, key=lambda d: d.number))
+    return ctx.space.add(base, ctx.space.monomial((ctx.space.min_atom(differences).id,)))
+
+
+def _base_of_min(ctx: ArithContext, operands: list[Poly]) -> tuple[Poly, list[Poly]]:
+    """One operand of a minimum, and the differences of the others to it."""
     space = ctx.space
     flat: list[Poly] = []
     for p in operands:
@@ -247,16 +261,11 @@ def minimum(ctx: ArithContext, operands: list[Poly]) -> Poly:
             continue
         kept = [q for q in kept if not ctx.known_nonneg(space.sub(q, p))]
         kept.append(p)
-    if len(kept) == 1:
-        return kept[0]
     base = kept[0]
     for p in kept[1:]:
         if _leading(space.sub(p, base)) < 0:
             base = p
-    differences = sorted(
-        (space.sub(p, base) for p in kept if p is not base), key=lambda d: d.number
-    )
-    return space.add(base, space.monomial((space.min_atom(tuple(differences)).id,)))
+    return base, [space.sub(p, base) for p in kept if p is not base]
 
 
 def _leading(p: Poly) -> int:
