@@ -142,7 +142,8 @@ def slice_(d: Drawer) -> Value | None:
         size = x.smallest[axis]
         step = d.chance.choice((1, 1, 1, 2, -1, -2, 3))
         low, high = d.chance.randint(-size - 2, size), d.chance.choice((size, 2**62, -1, size + 3))
-        low, high = (high, low) if step < 0 else (low, high)
+        if step > 0 or d.maybe(0.8):
+            low, high = (high, low) if step < 0 else (low, high)
         starts.append(min(low, 2**62))
         ends.append(-(2**62) if step < 0 and d.maybe(0.5) else high)
         steps.append(step)

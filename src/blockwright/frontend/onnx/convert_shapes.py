@@ -235,39 +235,39 @@ def _slice(call: Call) -> Value:
     if "starts" in call.attrs:
         starts, ends = call.attr("starts"), call.attr("ends")
     else:
-        steps = call.ints(4, "steps") if call.has(4) else ()
-        forward = all(step > 0 for step in steps)
-        starts, ends = (_bounds(call, x, k, axes, forward) for k in (1, 2))
+        steps = call.ints(4, "steps") if call.has(4) else None
+        starts, ends = (_bounds(call, x, k, axes, steps) for k in (1, 2))
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = call.ints(4, "steps") if call.has(4) else (1,) * len(starts)
     for axis, begin, end, step in zip(axes, starts, ends, steps, strict=True):
-        x = slice_axis(call, x, own_axis(axis, rank_of(x)), begin, end, step)
+        if step == 0:
+            raise call.error("the step is 0", "set a step")
+        axis = own_axis(axis, rank_of(x))
+        if step < 0:
+            x = call.apply("flip", x, axis=axis)
+        bounds = {"begin": _bound(begin), "end": _bound(end)}
+        x = call.apply("slice", x, axis=axis, **bounds, step=abs(step))
     return x if x is not call.tensor(0) else call.reshape(x, dims_of(x))
 
 
 def _bounds(
-    call: Call, x: ir.GraphExpr, position: int, axes: tuple[int, ...] | None, forward: bool
+    call: Call,
+    x: ir.GraphExpr,
+    position: int,
+    axes: tuple[int, ...] | None,
+    steps: tuple[int, ...] | None,
 ) -> tuple[Any, ...]:
-    """The starts or ends of slices; those of slices in reverse order must be known at import."""
-    later = computed(call, position) if forward else None
-    if later is None:
-        return call.sizes(position, "starts" if position == 1 else "ends")
-    places = range(count_of(later)) if axes is None else axes
-    return slice_bounds(call, later, [dims_of(x)[own_axis(a, rank_of(x))] for a in places])
-
-
-def slice_axis(call: Call, x: ir.GraphExpr, axis: int, begin: Any, end: Any, step: int) -> Any:
-    """Elements begin, begin + step, … before end along an axis; bounds are clamped as in Python."""
-    size = dims_of(x)[axis]
-    if step == 0:
-        raise call.error("the step is 0", "set a step")
-    if step > 0:
-        return call.apply("slice", x, axis=axis, begin=_bound(begin), end=_bound(end), step=step)
-    last = ir.sub(size, ir.const(1, I64))
-    first = _mirrored(begin, size, last)
-    stop = _mirrored(end, size, last)
-    backward = call.apply("flip", x, axis=axis)
-    return call.apply("slice", backward, axis=axis, begin=first, end=stop, step=-step)
+    """The starts or ends of slices; those with a negative step are places in the reversed axis."""
+    later = computed(call, position)
+    given = call.sizes(position, "starts" if position == 1 else "ends") if later is None else ()
+    count = len(given) if later is None else count_of(later)
+    places = range(count) if axes is None else axes
+    sizes = [dims_of(x)[own_axis(axis, rank_of(x))] for axis in places]
+    backward = [step < 0 for step in steps or (1,) * count]
+    if later is not None:
+        return slice_bounds(call, later, sizes, backward, starts=position == 1)
+    every = zip(given, sizes, backward, strict=True)
+    return tuple(_mirrored(v, size, position == 1) if back else v for v, size, back in every)
 
 
 _MOST = (1 << 40) - 1
@@ -278,12 +278,13 @@ def _bound(value: Any) -> Any:
     return max(-_MOST, min(_MOST, value)) if isinstance(value, int) else value
 
 
-def _mirrored(value: Any, size: ir.Expr, last: ir.Expr) -> ir.Expr:
-    """A position in the reversed axis, at least 0 and at most its size."""
-    place = expr(_bound(value))
+def _mirrored(value: Any, size: ir.Expr, is_start: bool) -> ir.Expr:
+    """A place in the reversed axis: a start before the axis is the last one, an end its size."""
+    place, last = expr(_bound(value)), ir.sub(size, ir.const(1, I64))
     if not (isinstance(value, int) and value >= 0):
         place = ir.select(ir.compare(ir.LT, place, _ZERO), ir.add(place, size), place)
-    return ir.minimum(ir.maximum(ir.sub(last, place), _ZERO), size)
+    most = last if is_start else size
+    return ir.maximum(ir.minimum(ir.sub(last, place), most), _ZERO)
 
 
 @TABLE.op("Split")

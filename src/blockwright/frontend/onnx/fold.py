@@ -236,7 +236,9 @@ def _slice(call: Call) -> Value:
     steps = call.ints(4, "steps") if call.has(4) else (1,) * len(starts)
     parts = [slice(None)] * items.ndim
     for axis, begin, end, step in zip(axes, starts, ends, steps, strict=True):
-        last = None if step < 0 and end < -items.shape[axis] else end
+        size, last = items.shape[axis], end
+        if step < 0:  # unlike in Python, a start before the axis is its first element
+            begin, last = max(begin, -size), None if end < -size else end
         parts[axis] = slice(begin, last, step)
     return packed(items[tuple(parts)], type_of(call.value(0)))
 

@@ -128,12 +128,29 @@ def unfit(call: Call, axis: int) -> str:
     )
 
 
-def slice_bounds(call: Call, bounds: ir.GraphExpr, sizes: Sequence[ir.Expr]) -> tuple[ir.Var, ...]:
-    """Bounds of slices along axes of the given sizes, clamped as in Python."""
+def slice_bounds(
+    call: Call,
+    bounds: ir.GraphExpr,
+    sizes: Sequence[ir.Expr],
+    backward: Sequence[bool],
+    *,
+    starts: bool,
+) -> tuple[ir.Var, ...]:
+    """Bounds of slices along axes of the given sizes, clamped as ONNX says.
+
+    Args:
+        backward: which axes are sliced with a negative step; their bounds count from the end.
+    """
     own, zero = _listed(call, sizes), call.scalar(0, I64)
     below = _compared(call, "less", bounds, 0)
     counted = call.apply("where", below, call.apply("add", bounds, own), bounds)
-    clamped = call.apply("minimum", call.apply("maximum", counted, zero), own)
+    most = own
+    if any(backward):
+        mirror = call.imp.tensor(np.array(backward))
+        last = _compared(call, "subtract", own, 1)
+        counted = call.apply("where", mirror, call.apply("subtract", last, counted), counted)
+        most = call.apply("where", mirror, last, own) if starts else own
+    clamped = call.apply("maximum", call.apply("minimum", counted, most), zero)
     return loaded(call, clamped, sizes)
 
 
