@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import random
 
-from fuzzing.onnx_graphs import elementwise, movement, patterns, products, reductions
+from fuzzing.onnx_graphs import (
+    elementwise,
+    movement,
+    patterns,
+    products,
+    reductions,
+    size_lists,
+)
 from fuzzing.onnx_graphs.drawer import Drawer
 from fuzzing.onnx_graphs.operators import OPERATORS
 from fuzzing.onnx_graphs.program import OnnxProgram
 
-__all__ = ["draw", "elementwise", "movement", "patterns", "products", "reductions"]
-# the latter five register their operators
+__all__ = ["draw", "elementwise", "movement", "patterns", "products", "reductions", "size_lists"]
+# the latter six register their operators
 
 OPSETS = (13, 17, 18, 20, 21, 22, 23)
 _ROWS, _COLUMNS = (2, 3, 5, 8, 17), (3, 4, 7, 16)

@@ -32,20 +32,13 @@ def _constant_of_shape(call: Call) -> Value:
 def range_(call: Call) -> Value:
     dtype = call.imp.dtype(call.value(0))
     what = "a bound of the range"
-    if not all(_at_import(call.value(k), dtype) for k in range(3)):
+    if not all(isinstance(call.value(k), (np.ndarray, ir.Constant, Sizes)) for k in range(3)):
         return _range_at_run_time(call, dtype)
     if dtype.is_float:
         begin, end, step = (float(call.known(k, what).reshape(())) for k in range(3))
     else:
         begin, end, step = (call.sizes(k, what)[0] for k in range(3))
     return call.apply("arange", begin=begin, end=end, step=step, dtype=dtype)
-
-
-def _at_import(value: Value, dtype: ir.DType) -> bool:
-    """Whether a bound is a number, or for integers an expression of sizes."""
-    if isinstance(value, Sizes):
-        return not dtype.is_float
-    return isinstance(value, (np.ndarray, ir.Constant))
 
 
 def _range_at_run_time(call: Call, dtype: ir.DType) -> ir.GraphExpr:

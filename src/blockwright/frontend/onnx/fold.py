@@ -320,8 +320,7 @@ def _wrapped(value: Any, dtype: ir.DType) -> Any:
 def _element(call: Call, a: Any, b: Any) -> Any:
     """One element of an operator of two operands of integers."""
     if isinstance(a, ir.Expr) or isinstance(b, ir.Expr):
-        whole = not type_of(call.value(0)).is_float or call.op not in ("Div", "Mod")
-        return call.imp.sizes.binary(call.op, _whole(a), _whole(b)) if whole else None
+        return call.imp.sizes.binary(call.op, a, b)
     if call.op in ("Max", "Min"):
         return max(a, b) if call.op == "Max" else min(a, b)
     if call.op == "Mod":
@@ -329,11 +328,6 @@ def _element(call: Call, a: Any, b: Any) -> Any:
     if call.op == "Div":
         return None if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     return _BINARY[call.op](a, b)
-
-
-def _whole(value: Any) -> Any:
-    """A whole number of a float type as an integer."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _of_numbers(call: Call) -> Value:
@@ -377,19 +371,17 @@ _FLOAT_UNARY: dict[str, Callable[..., Any]] = {
 
 @_rule(*_FLOAT_UNARY)
 def _float_unary(call: Call) -> Value:
-    if _numbers(call):
-        value = call.value(0)
-        return np.asarray(_FLOAT_UNARY[call.op](value), value.dtype)
-    # Sizes that were cast to a float type are whole numbers.
-    return call.value(0) if call.op in ("Floor", "Ceil") else None
+    if not _numbers(call):
+        return None
+    value = call.value(0)
+    return np.asarray(_FLOAT_UNARY[call.op](value), value.dtype)
 
 
 @_rule("Cast")
 def _cast(call: Call) -> Value:
     value, dtype = call.value(0), element_type(call.attr("to"), "the result")
     if isinstance(value, Sizes):
-        wide = dtype.name in ("int64", "int32", "float32", "float64")
-        return Sizes(value.items, dtype) if wide else None
+        return Sizes(value.items, dtype) if dtype.name in ("int64", "int32") else None
     simple = {"int64", "int32", "bool", "float16", "float32", "float64"}
     if dtype.name not in simple or value.dtype.name not in {*simple, "bfloat16"}:
         return None

@@ -3,10 +3,15 @@
 A model computes shapes with tensor operators: Shape, Gather, Mul, Concat, Reshape. Where these
 arrive at a shape, they are evaluated here at import, element by element, so that the program keeps
 symbolic sizes and static ranks. The elements of `Sizes` are ints and `ir.Expr`s of type int64.
+
+Floats are no `Sizes`: a size above 2^24 is rounded in float32, and lists hold fractions beside
+sizes. Index arithmetic expresses neither, so what a model computes from sizes in a float type is
+left to run.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -25,6 +30,11 @@ class Sizes(msgspec.Struct, frozen=True, eq=False):
 
     items: Items
     dtype: ir.DType
+
+    def __post_init__(self) -> None:
+        flat = self.items.reshape(-1).tolist()
+        if not self.dtype.is_int or not all(isinstance(v, (int, ir.Expr)) for v in flat):
+            raise TypeError(f"sizes are integers, not {flat} of {self.dtype}")
 
 
 def array_of(value: Any) -> Items | None:
@@ -61,7 +71,7 @@ def _number(value: Any) -> Any:
 
 def expr(value: Any) -> ir.Expr:
     """An int or expression as an expression."""
-    return ir.as_expr(value if isinstance(value, ir.Expr) else int(value), I64)
+    return ir.as_expr(value if isinstance(value, ir.Expr) else operator.index(value), I64)
 
 
 class Arithmetic:
@@ -73,8 +83,6 @@ class Arithmetic:
     def binary(self, name: str, a: Any, b: Any) -> Any:
         """One element of the result of an operator named as in ONNX."""
         if isinstance(a, ir.Expr) or isinstance(b, ir.Expr):
-            if isinstance(a, float) or isinstance(b, float):
-                return None
             return self._symbolic(name, expr(a), expr(b))
         return None
 
