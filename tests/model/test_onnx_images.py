@@ -98,6 +98,76 @@ def test_sizes_that_the_model_computes() -> None:
         agrees(proto, *calls)
 
 
+PAIRS = [(5, 1.4), (3, 10 / 3), (10, 0.7), (6, 1 / 3), (10, 0.6), (31, 0.3), (13, 0.6)]
+"""Sizes and scales whose product, or a position, is an integer in float32 only."""
+
+
+@pytest.mark.parametrize(
+    ("place", "nearest"),
+    [
+        ("half_pixel", "round_prefer_ceil"),
+        ("asymmetric", "floor"),
+        ("pytorch_half_pixel", "ceil"),
+        ("half_pixel_symmetric", "round_prefer_floor"),
+        ("tf_half_pixel_for_nn", "round_prefer_ceil"),
+        ("align_corners", "round_prefer_floor"),
+    ],
+)
+def test_scales_are_float32(place: str, nearest: str) -> None:
+    """Sizes and nearest elements are those of ONNX Runtime, which computes them in float32."""
+    attrs: dict[str, Any] = {
+        "coordinate_transformation_mode": place,
+        "nearest_mode": nearest,
+        "mode": "nearest",
+    }
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **attrs)
+    pairs = PAIRS if place != "align_corners" else PAIRS[:4]  # which are integers
+    calls = [
+        (np.arange(size, dtype="float32")[None], np.array([1, scale], "float32"))
+        for size, scale in pairs
+    ]
+    agrees(model(node, shapes={"x": ("m", "n"), "scales": (2,)}), *calls, compiled=True)
+    for x, scales in calls:
+        constant = {"scales": scales}
+        agrees(model(node, constant, {"x": x.shape}), (x,))
+        agrees(model(node, constant, {"x": ("m", "n")}), (x,))
+    sized = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attrs)
+    for x, scales in calls:
+        sizes = {"sizes": np.array([1, int(np.float32(x.shape[1]) * scales[1])])}
+        agrees(model(sized, sizes, {"x": x.shape}), (x,))
+
+
+@pytest.mark.parametrize(("size", "scale", "wanted"), [(5, 1.4, 7), (3, 10 / 3, 10), (10, 0.7, 7)])
+def test_scaled_sizes(size: int, scale: float, wanted: int) -> None:
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
+    x, scales = drawn(1, size), {"scales": np.array([1, scale], "float32")}
+    for shape in ((1, size), (1, "n")):
+        module = bw.import_model(model(node, scales, {"x": shape}))
+        assert bw.interpret(module, x).shape == (1, wanted)
+
+
+def test_resizes_to_the_size_of_another_image_by_scales() -> None:
+    """As older exporters write it: the scales are quotients of sizes."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["from"], start=2),
+        helper.make_node("Shape", ["other"], ["to"], start=2),
+        helper.make_node("Cast", ["from"], ["below"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Cast", ["to"], ["above"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Div", ["above", "below"], ["both"]),
+        helper.make_node("Concat", ["ones", "both"], ["scales"], axis=0),
+        helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest"),
+    ]
+    ones = {"ones": np.ones(2, "float32")}
+    calls = [((3, 6), (10, 2)), ((10, 5), (7, 7)), ((4, 4), (8, 4)), ((7, 13), (3, 29))]
+    exe = bw.compile(model(nodes, ones, {**IMAGE, "other": ("n", 2, "p", "q")}))
+    for before, after in calls:
+        x, other = drawn(1, 2, *before), drawn(1, 2, *after)
+        assert exe(x, other)[0].shape == other.shape
+        fixed = model(nodes, ones, {"x": x.shape, "other": other.shape})
+        agrees(fixed, (x, other))
+        agrees(model(nodes, ones, {**IMAGE, "other": ("n", 2, "p", "q")}), (x, other))
+
+
 def test_scales_that_the_model_computes() -> None:
     shapes = {**IMAGE, "scales": (4,)}
     node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
@@ -116,7 +186,7 @@ def test_scales_that_the_model_computes() -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("region", [(0.25, 0.25, 0.75, 0.75), (0, 0, 1, 1), (-0.2, 0.1, 1.2, 0.6)])
+@pytest.mark.parametrize("region", [(0.25, 0.25, 0.75, 0.75), (0, 0, 1, 1), (-0.2, 0.1, 1.2, 0.65)])
 def test_regions_are_cropped_also_where_the_size_stays(
     mode: str, attrs: dict[str, Array], region: tuple[float, ...]
 ) -> None:

@@ -3,12 +3,17 @@
 Positions and weights are computed in float64: at import for axes of known size, else by the
 program, with the same formulas (`run_time_arrays`). Up to four elements are gathered and added;
 with antialiasing more are involved, and an axis of known size is multiplied by a matrix.
+
+Scales are float32. Where a formula decides between two integers, its steps are rounded to float32
+as in ONNX Runtime: 5 · 1.4 is 7, though the float32 nearest to 1.4 is less. So are sizes, positions
+of nearest elements and the edge of a region. Steps in float64 that are rounded to float32 give what
+steps in float32 give.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, cast
 
@@ -35,6 +40,8 @@ Numbers = Any
 """A NumPy array or number, or a `RunTimeArray`."""
 _where: Any = np.where
 _FEW = 4
+_TIE = 1e-6
+"""How far from the middle of two elements a position counts as the middle, as in ONNX Runtime."""
 _LARGEST = 64
 """Largest denominator of a scale that makes sizes expressions."""
 _MODES = frozenset(
@@ -150,7 +157,7 @@ def _sizes(call: Call, x: ir.GraphExpr, axes: list[int]) -> dict[int, Axis]:
     scale = quotients[0]
     for quotient in quotients[1:]:
         scale = choose(scale, quotient)
-    scale = scale if isinstance(scale, RunTimeArray) else float(scale)
+    scale = _single(scale)
     return {a: Axis(size, _scaled(call, size, scale, 0.5), scale) for a, size, _ in every}
 
 
@@ -167,10 +174,23 @@ def _number(call: Call, size: Any) -> Numbers:
     return RunTimeArray.of_size(call, size) if isinstance(size, ir.Expr) else float(size)
 
 
+def _single(value: Numbers) -> Numbers:
+    """Numbers rounded to float32, as float64."""
+    return value.in_single() if isinstance(value, RunTimeArray) else np.float64(np.float32(value))
+
+
+def _exact(value: Numbers) -> Numbers:
+    return value
+
+
 def _scaled(call: Call, size: Any, scale: Numbers, more: float = 0.0) -> Any:
-    """⌊size · scale + more⌋: a number, an expression, or a symbol that the program computes."""
+    """⌊size · scale + more⌋: a number, an expression, or a symbol that the program computes.
+
+    An expression is exact where float32 is: for products of the size and the scale's numerator up
+    to 2^24.
+    """
     if isinstance(size, int) and not isinstance(scale, RunTimeArray):
-        return math.floor(size * scale + more)
+        return math.floor(_single(_single(size) * scale) + more)
     if not isinstance(scale, RunTimeArray) and scale == 1:
         return size
     if not isinstance(scale, RunTimeArray) and not more:
@@ -178,7 +198,7 @@ def _scaled(call: Call, size: Any, scale: Numbers, more: float = 0.0) -> Any:
         if ratio.denominator <= _LARGEST:
             part = ir.mul(size, ir.const(ratio.numerator, I64))
             return ir.floordiv(part, ir.const(ratio.denominator, I64))
-    count = np.floor(_number(call, size) * scale + more)
+    count = np.floor(_single(_single(_number(call, size)) * scale) + more)
     return loaded(call, cast("RunTimeArray", count).as_integers())[0]
 
 
@@ -265,26 +285,39 @@ def _spread(call: Call, vector: ir.GraphExpr, axis: int, rank: int) -> ir.GraphE
     return call.reshape(vector, [size if k == axis else 1 for k in range(rank)])
 
 
-def _coordinates(index: Numbers, size: Numbers, result: Numbers, axis: Axis, mode: str) -> Numbers:
-    """The position in the operand of each element of the result."""
-    scale = axis.scale
+def _coordinates(
+    index: Numbers,
+    size: Numbers,
+    result: Numbers,
+    axis: Axis,
+    mode: str,
+    r: Callable[[Numbers], Numbers],
+) -> Numbers:
+    """The position in the operand of each element of the result.
+
+    Args:
+        r: rounds each step.
+    """
+    scale = r(axis.scale)
     if mode == "half_pixel":
-        return (index + 0.5) / scale - 0.5
+        return r(r((index + 0.5) / scale) - 0.5)
     if mode == "half_pixel_symmetric":
-        adjustment = result / (scale * size)
-        return size / 2 * (1 - adjustment) + (index + 0.5) / scale - 0.5
+        adjustment = r(result / r(scale * size))
+        offset = r(size / 2 * r(1 - adjustment))
+        return r(offset + (index + 0.5) / scale - 0.5)
     if mode == "pytorch_half_pixel":
-        return _where(result > 1, (index + 0.5) / scale - 0.5, index * 0.0)
+        return _where(result > 1, r(r((index + 0.5) / scale) - 0.5), index * 0.0)
     if mode == "align_corners":
-        last = scale * size - 1  # the scaled size is not rounded
-        return _where(last > 0, index * (size - 1) / last, index * 0.0)
+        last = r(r(axis.scale * size) - 1)  # the scaled size is no integer
+        return _where(last > 0, r(r(index * (size - 1)) / last), index * 0.0)
     if mode == "asymmetric":
-        return index / scale
+        return r(index / scale)
     if mode == "tf_half_pixel_for_nn":
-        return (index + 0.5) / scale
-    step = (axis.end - axis.start) * (size - 1) / np.maximum(result - 1, 1)
-    middle = index * 0.0 + 0.5 * (axis.start + axis.end) * (size - 1)
-    return _where(result > 1, axis.start * (size - 1) + index * step, middle)
+        return r((index + 0.5) / scale)
+    begin = r(axis.start * (size - 1))
+    moved = r(r(index * r(axis.end - axis.start)) * (size - 1))
+    middle = r(index * 0.0 + 0.5 * r(axis.start + axis.end) * (size - 1))
+    return _where(result > 1, r(begin + r(moved / np.maximum(result - 1, 1))), middle)
 
 
 def _taps(call: Call, axis: Axis, mode: str, nearest: str | None) -> Taps:
@@ -297,7 +330,8 @@ def _taps(call: Call, axis: Axis, mode: str, nearest: str | None) -> Taps:
         size, result = (RunTimeArray.of_size(call, n) for n in (axis.size, axis.result))
         numbers = call.apply("arange", begin=0, end=axis.result, step=1, dtype="float64")
         index = RunTimeArray(call, numbers)
-    at = _coordinates(index, size, result, axis, mode)
+    decides = call.attr("mode") == "nearest" or mode == "tf_crop_and_resize"
+    at = _coordinates(index, size, result, axis, mode, _single if decides else _exact)
     outside = (at < 0) | (at > size - 1)
 
     def inside(place: Numbers) -> Numbers:
@@ -334,7 +368,7 @@ def _taps(call: Call, axis: Axis, mode: str, nearest: str | None) -> Taps:
 
 def _rounded(at: Numbers, mode: str) -> Numbers:
     up = mode in ("ceil", "round_prefer_floor")
-    half = {"round_prefer_floor": -0.5, "round_prefer_ceil": 0.5}.get(mode, 0.0)
+    half = {"round_prefer_floor": -0.5 - _TIE, "round_prefer_ceil": 0.5 + _TIE}.get(mode, 0.0)
     rounded: Numbers = np.ceil(at + half) if up else np.floor(at + half)
     return rounded
 

@@ -49,6 +49,11 @@ class RunTimeArray(NDArrayOperatorsMixin):
             return NotImplemented
         return self._applied("where", args)
 
+    def in_single(self) -> RunTimeArray:
+        """The numbers rounded to float32."""
+        narrow = self.call.cast(self.value, "float32")
+        return RunTimeArray(self.call, self.call.cast(narrow, "float64"))
+
     def as_integers(self) -> ir.GraphExpr:
         """The tensor, cut off to int64."""
         return self.call.cast(self.value, I64)
