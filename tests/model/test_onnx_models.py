@@ -353,3 +353,20 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
     error = refusal(content)
     assert error.code == "BW520"
     assert "blockwright[onnx]" in (error.help or "")
+
+
+def test_an_initializer_among_the_inputs_is_a_constant() -> None:
+    """It is no argument; another value is fixed, or the initializer removed."""
+    inputs = [info("x", ["n"]), info("k", [])]
+    proto = model(
+        [node("Mul", "x k", "y")], inputs, [info("y", None)], {"k": np.array(2, "float32")}
+    )
+    x, other = drawn(3), np.array(5, "float32")
+    exe = bw.compile(proto)
+    np.testing.assert_array_equal(exe(x)[0], 2 * x)
+    with pytest.raises(BlockwrightError, match="there is no argument `k`") as caught:
+        exe(x, k=other)
+    assert caught.value.code == "BW701"
+    np.testing.assert_array_equal(bw.compile(proto, {"k": other})(x)[0], 5 * x)
+    del proto.graph.initializer[:]
+    np.testing.assert_array_equal(bw.compile(proto)(x, k=other)[0], 5 * x)

@@ -10,7 +10,6 @@ import msgspec
 
 from blockwright.cost.nest import AccessNode, LoopNode
 
-
 CONFLICT = 1.25
 """Share of a level from which on nothing of a footprint stays in it."""
 

@@ -218,7 +218,7 @@ CODES: dict[str, str] = {
     "BW512": "In-place change of an input, a buffer or elements that share memory.",
     "BW513": "Operators that the compiled model leaves to the framework.",
     "BW514": "Operator argument that PyTorch rejects too.",
-    "BW515": "Attribute that a PyTorch model assigns, which calls of the compiled model do not update.",
+    "BW515": "Attribute that a PyTorch model assigns; its compiled calls do not update it.",
     "BW520": "ONNX models need the package onnx.",
     "BW521": "ONNX model, or data that it refers to, cannot be read.",
     "BW522": "Unsupported opset version of an ONNX model or version of an operator.",

@@ -93,7 +93,9 @@ class _Nest:
         copy = BufferNode("copy", read * row)
         return [*self._copy(data, copy, read, row, image), *self.window(copy, pitch, row, 0)]
 
-    def _copy(self, data: BufferNode, copy: BufferNode, read: int, row: float, image: float) -> Nest:
+    def _copy(
+        self, data: BufferNode, copy: BufferNode, read: int, row: float, image: float
+    ) -> Nest:
         """The copy of the rows that a task reads."""
         rows, lane = self._loop(read), LoopNode(self.tile.lanes, "lanes")
         runs = self._loop(1 if self.shape.groups_move else row / self.wide)
@@ -115,7 +117,7 @@ class _Nest:
 
     def window(self, data: BufferNode, pitch: float, row: float, image: float) -> Nest:
         """The window over data with these strides; `image`: from task to task."""
-        shape, tile, size = self.shape, self.tile, self.size
+        shape, tile = self.shape, self.tile
         group = tile.vectors * self.vector
         moved = {
             self.rows: shape.row_step * row,

@@ -211,5 +211,3 @@ def _last_level(target: Target) -> int:
     """Bytes of the last-level cache that a thread has for data, besides as many for results."""
     cache = target.caches[-1]
     return cache.size // cache.shared_by // 2
-
-
