@@ -201,9 +201,13 @@ class Call:
         assert isinstance(info, ir.TupleInfo)
         return self.imp.builder.emit(ir.TupleGetItem(value, index, info=info.fields[index]))
 
-    def require(self, condition: ir.Expr, message: str) -> None:
-        """Reject calls of the model with sizes for which a condition does not hold."""
-        self.imp.builder.require(condition, message)
+    def require(self, condition: ir.Expr, message: str, values: Sequence[ir.Expr] = ()) -> None:
+        """Reject calls of the model with sizes for which a condition does not hold.
+
+        Args:
+            message: error text with code and remedy, and `%d` for each of `values`.
+        """
+        self.imp.builder.require(condition, message, values)
 
 
 class Converters:

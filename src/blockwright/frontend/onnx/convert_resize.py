@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any, cast
 
 import msgspec
@@ -32,7 +31,8 @@ from blockwright.frontend.onnx.call import (
 )
 from blockwright.frontend.onnx.run_time_arrays import RunTimeArray
 from blockwright.frontend.onnx.run_time_sizes import loaded, sizes_of
-from blockwright.frontend.onnx.sizes import I64
+from blockwright.frontend.onnx.size_floats import known_number, scaled_size
+from blockwright.frontend.onnx.sizes import Floats, expr
 
 TABLE = Converters()
 Array = np.ndarray[Any, Any]
@@ -42,8 +42,6 @@ _where: Any = np.where
 _FEW = 4
 _TIE = 1e-6
 """How far from the middle of two elements a position counts as the middle, as in ONNX Runtime."""
-_LARGEST = 64
-"""Largest denominator of a scale that makes sizes expressions."""
 _MODES = frozenset(
     {
         "half_pixel",
@@ -128,17 +126,23 @@ def _size(x: ir.GraphExpr, axis: int) -> Any:
 
 
 def _scales(call: Call, position: int) -> Sequence[Numbers]:
-    """The scales of all axes, which the program may compute."""
+    """The scales of all axes, which the program may compute.
+
+    A quotient of sizes such as 2n / n is a number; calls check what makes it one.
+    """
     value = call.value(position)
     if not isinstance(value, ir.GraphExpr) or isinstance(value, ir.Constant):
         return call.known(position, "scales").reshape(-1).tolist()
     count = ir.const_int(dims_of(value)[0]) if rank_of(value) == 1 else None
     if count is None:
         raise call.unknown(position, "the number of scales")
-    wide = call.cast(value, "float64")
+    wide, noted = call.cast(value, "float64"), call.imp.noted(value)
+    known = noted.items.tolist() if isinstance(noted, Floats) else [None] * count
     return [
         RunTimeArray(call, call.apply("slice", wide, axis=0, begin=k, end=k + 1, step=1))
-        for k in range(count)
+        if number is None
+        else number
+        for k, number in enumerate(known_number(call, v) for v in known)
     ]
 
 
@@ -186,18 +190,16 @@ def _exact(value: Numbers) -> Numbers:
 def _scaled(call: Call, size: Any, scale: Numbers, more: float = 0.0) -> Any:
     """⌊size · scale + more⌋: a number, an expression, or a symbol that the program computes.
 
-    An expression is exact where float32 is: for products of the size and the scale's numerator up
-    to 2^24.
+    Calls check that an expression is what float32 gives.
     """
     if isinstance(size, int) and not isinstance(scale, RunTimeArray):
         return math.floor(_single(_single(size) * scale) + more)
     if not isinstance(scale, RunTimeArray) and scale == 1:
         return size
-    if not isinstance(scale, RunTimeArray) and not more:
-        ratio = Fraction(float(scale))
-        if ratio.denominator <= _LARGEST:
-            part = ir.mul(size, ir.const(ratio.numerator, I64))
-            return ir.floordiv(part, ir.const(ratio.denominator, I64))
+    if not isinstance(scale, RunTimeArray):
+        exact = scaled_size(call, expr(size), float(scale), more)
+        if exact is not None:
+            return exact
     count = np.floor(_single(_single(_number(call, size)) * scale) + more)
     return loaded(call, cast("RunTimeArray", count).as_integers())[0]
 

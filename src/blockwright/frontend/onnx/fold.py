@@ -4,7 +4,8 @@
 
 Each rule takes the elements of its operands as NumPy arrays of objects: numbers and size
 expressions. A rule returns None where the result is not known for all sizes, and the node is then
-converted to run. Large arrays are left to the graph passes. Integers lose the bits for which their
+converted to run. So are floats that are computed from sizes, and their exact elements are noted
+(`Floats`). Large arrays are left to the graph passes. Integers lose the bits for which their
 type has no room, as they do in the program.
 """
 
@@ -19,7 +20,18 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.onnx.call import Call, Value, dims_of, own_axis, place_of
 from blockwright.frontend.onnx.model import element_type
-from blockwright.frontend.onnx.sizes import I64, Items, Sizes, array_of, items_of, packed
+from blockwright.frontend.onnx.size_floats import FloatArithmetic, require
+from blockwright.frontend.onnx.sizes import (
+    I64,
+    Floats,
+    Items,
+    Need,
+    SizeFloat,
+    Sizes,
+    array_of,
+    items_of,
+    packed,
+)
 
 _LIMIT = 4096  # elements of a result that is evaluated here
 Rule = Callable[[Call], Any]
@@ -27,10 +39,15 @@ _RULES: dict[str, Rule] = {}
 
 
 def fold(call: Call) -> Sequence[Value] | None:
-    """The values of a node's outputs if they are known at import; else None."""
+    """The values of a node's outputs if they are known at import; else None.
+
+    Those that are `Floats` have to run as well.
+    """
     rule = _RULES.get(call.op) if call.domain in ("", "ai.onnx") else None
     if rule is None:
         return None
+    if call.op not in _OF_SHAPES:
+        call = call.like(*map(call.imp.noted, call.operands))
     if call.op not in _OF_SHAPES and not all(map(_is_known, call.operands)):
         return None
     try:
@@ -46,7 +63,7 @@ def fold(call: Call) -> Sequence[Value] | None:
 
 
 def _is_known(value: Value) -> bool:
-    if isinstance(value, Sizes):
+    if isinstance(value, (Sizes, Floats)):
         return True
     return value is None or (isinstance(value, np.ndarray) and value.size <= _LIMIT)
 
@@ -61,7 +78,7 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
 
 def type_of(value: Value) -> ir.DType:
     """The element type of a value in the model."""
-    if isinstance(value, Sizes):
+    if isinstance(value, (Sizes, Floats)):
         return value.dtype
     array = array_of(value)
     if array is not None:
@@ -228,11 +245,15 @@ def _tile(call: Call) -> Value:
 
 @_rule("Slice")
 def _slice(call: Call) -> Value:
-    if "starts" in call.attrs or any(isinstance(v, Sizes) for v in call.operands[1:]):
+    if any(isinstance(v, Sizes) for v in call.operands[1:]):
         return None
     items = items_of(call.value(0))
-    starts, ends = call.ints(1, "starts"), call.ints(2, "ends")
-    axes = call.ints(3, "axes") if call.has(3) else tuple(range(len(starts)))
+    if "starts" in call.attrs:  # before version 10
+        starts, ends = call.attr("starts"), call.attr("ends")
+        axes = call.attr("axes", None) or tuple(range(len(starts)))
+    else:
+        starts, ends = call.ints(1, "starts"), call.ints(2, "ends")
+        axes = call.ints(3, "axes") if call.has(3) else tuple(range(len(starts)))
     steps = call.ints(4, "steps") if call.has(4) else (1,) * len(starts)
     parts = [slice(None)] * items.ndim
     for axis, begin, end, step in zip(axes, starts, ends, steps, strict=True):
@@ -318,7 +339,9 @@ def _wrapped(value: Any, dtype: ir.DType) -> Any:
 
 
 def _element(call: Call, a: Any, b: Any) -> Any:
-    """One element of an operator of two operands of integers."""
+    """One element of an operator of two operands of integers, or of a list of floats."""
+    if type_of(call.value(0)).is_float:
+        return _floats_of(call).binary(call.op, a, b)
     if isinstance(a, ir.Expr) or isinstance(b, ir.Expr):
         return call.imp.sizes.binary(call.op, a, b)
     if call.op in ("Max", "Min"):
@@ -350,10 +373,16 @@ def _not(call: Call) -> Value:
     return np.logical_not(call.value(0)) if _numbers(call) else None
 
 
+def _floats_of(call: Call) -> FloatArithmetic:
+    return FloatArithmetic(call.imp.sizes.analyzer, type_of(call.value(0)))
+
+
 @_rule("Neg")
 def _neg(call: Call) -> Value:
     if _numbers(call):
         return np.negative(call.value(0))
+    if isinstance(call.value(0), Floats):
+        return _float_unary(call)
     return packed(0 - items_of(call.value(0)), type_of(call.value(0)))
 
 
@@ -364,6 +393,7 @@ def _positive(value: Items) -> Items:
 _FLOAT_UNARY: dict[str, Callable[..., Any]] = {
     "Floor": np.floor,
     "Ceil": np.ceil,
+    "Round": np.rint,
     "Sqrt": np.sqrt,
     "Relu": _positive,
 }
@@ -371,17 +401,33 @@ _FLOAT_UNARY: dict[str, Callable[..., Any]] = {
 
 @_rule(*_FLOAT_UNARY)
 def _float_unary(call: Call) -> Value:
-    if not _numbers(call):
-        return None
     value = call.value(0)
-    return np.asarray(_FLOAT_UNARY[call.op](value), value.dtype)
+    if _numbers(call):
+        return np.asarray(_FLOAT_UNARY[call.op](value), value.dtype)
+    if call.op in ("Sqrt", "Relu"):
+        return None
+    floats = _floats_of(call)
+    return _each(value.items, type_of(value), lambda v: floats.unary(call.op, v))
+
+
+def _each(items: Items, dtype: ir.DType, made: Callable[[Any], Any]) -> Value:
+    """An array of what is made of each element; None if one is not known."""
+    flat = [made(v) for v in items.reshape(-1).tolist()]
+    return None if any(v is None for v in flat) else packed(_list(flat).reshape(items.shape), dtype)
 
 
 @_rule("Cast")
 def _cast(call: Call) -> Value:
     value, dtype = call.value(0), element_type(call.attr("to"), "the result")
+    if isinstance(value, (Sizes, Floats)) and dtype.is_float:
+        floats = FloatArithmetic(call.imp.sizes.analyzer, dtype)
+        return _each(value.items, dtype, floats.converted)
+    if isinstance(value, (Sizes, Floats)) and dtype.name not in ("int64", "int32"):
+        return None
     if isinstance(value, Sizes):
-        return Sizes(value.items, dtype) if dtype.name in ("int64", "int32") else None
+        return Sizes(value.items, dtype)
+    if isinstance(value, Floats):
+        return _integers(call, value, dtype)
     simple = {"int64", "int32", "bool", "float16", "float32", "float64"}
     if dtype.name not in simple or value.dtype.name not in {*simple, "bfloat16"}:
         return None
@@ -390,6 +436,25 @@ def _cast(call: Call) -> Value:
     if value.dtype.kind == "f" and dtype.is_int and not np.all(np.abs(value) < 1 << 31):
         return None
     return value.astype(dtype.numpy())
+
+
+def _integers(call: Call, value: Floats, dtype: ir.DType) -> Value:
+    """Floats cut off to integers; calls check that float arithmetic on their sizes is exact."""
+    floats, needs = _floats_of(call), list[Need]()
+
+    def integer(item: SizeFloat | float) -> Any:
+        if not isinstance(item, SizeFloat):
+            return int(item) if abs(item) < 1 << 31 else None
+        found = floats.integer(item, dtype)
+        if found is None:
+            return None
+        needs.extend(found[1])
+        return found[0]
+
+    result = _each(value.items, dtype, integer)
+    if result is not None:
+        require(call, needs)
+    return result
 
 
 @_rule("Where")

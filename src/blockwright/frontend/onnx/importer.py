@@ -35,7 +35,7 @@ from blockwright.frontend.onnx.model import (
     to_numpy,
 )
 from blockwright.frontend.onnx.scope import Scope
-from blockwright.frontend.onnx.sizes import Arithmetic, Sizes, array_of
+from blockwright.frontend.onnx.sizes import Arithmetic, Floats, Sizes, array_of
 from blockwright.frontend.onnx.versions import OlderVersion, in_newest_version
 from blockwright.graph import GraphBuilder, constant, shape_value
 from blockwright.support import BlockwrightError, ImporterError
@@ -67,6 +67,7 @@ class Importer:
         self.needed: set[str] = set()
         self.inputs: list[str] = []
         self._tensors: dict[int, tuple[Any, ir.GraphExpr]] = {}
+        self._floats: dict[int, tuple[Any, Floats]] = {}
         self._labels: dict[int, str] = {}
         self._schemas: dict[tuple[str, str, int], Any] = {}
 
@@ -231,8 +232,19 @@ class Importer:
     def _converted(self, call: Call, domain: str, schema: Any) -> Sequence[Value]:
         """Convert a node: by folding, its converter, its function body, or ONNX Runtime."""
         known = fold(call)
-        if known is not None:
+        if known is None:
+            return self._left_to_run(call, domain, schema)
+        if not any(isinstance(value, Floats) for value in known):
             return known
+        results: list[Value] = []
+        for made, value in zip(self._left_to_run(call, domain, schema), known, strict=True):
+            if isinstance(value, Floats):
+                self._floats[id(made)] = made, value
+            results.append(made if isinstance(value, Floats) else value)
+        return results
+
+    def _left_to_run(self, call: Call, domain: str, schema: Any) -> Sequence[Value]:
+        """Convert a node that is not evaluated at import."""
         convert = CONVERTERS.find(domain, call.op)
         if convert is not None:
             result: Any = convert(call)
@@ -365,6 +377,10 @@ class Importer:
                 made = constant(value, self._labels.get(id(value), ""))
             held = self._tensors[id(value)] = value, made
         return held[1]
+
+    def noted(self, value: Value) -> Value:
+        """The elements of a tensor that the program computes in floats from sizes, if noted."""
+        return self._floats.get(id(value), (value, value))[1]
 
     def dtype(self, value: Value) -> ir.DType:
         """The element type of a value in the model."""

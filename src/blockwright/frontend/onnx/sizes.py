@@ -6,7 +6,8 @@ symbolic sizes and static ranks. The elements of `Sizes` are ints and `ir.Expr`s
 
 Floats are no `Sizes`: a size above 2^24 is rounded in float32, and lists hold fractions beside
 sizes. Index arithmetic expresses neither, so what a model computes from sizes in a float type is
-left to run.
+left to run. The importer notes beside it what its elements are where float arithmetic is exact
+(`Floats`); where they are cast back to integers, they are `Sizes` again (`size_floats`).
 """
 
 from __future__ import annotations
@@ -37,20 +38,51 @@ class Sizes(msgspec.Struct, frozen=True, eq=False):
             raise TypeError(f"sizes are integers, not {flat} of {self.dtype}")
 
 
+class Need(msgspec.Struct, frozen=True, eq=False):
+    """Bounds of an expression within which arithmetic in a type is exact."""
+
+    value: ir.Expr
+    low: int
+    high: int
+    dtype: ir.DType
+
+    @property
+    def condition(self) -> ir.Expr:
+        low, high = ir.const(self.low, I64), ir.const(self.high, I64)
+        return ir.logical_and(
+            ir.compare(ir.GE, self.value, low), ir.compare(ir.LE, self.value, high)
+        )
+
+
+class SizeFloat(msgspec.Struct, frozen=True, eq=False):
+    """A float that is `number · 2^exponent`, for sizes that meet all needs."""
+
+    number: ir.Expr
+    exponent: int
+    needs: tuple[Need, ...]
+
+
+class Floats(msgspec.Struct, frozen=True, eq=False):
+    """An array of floats and `SizeFloat`s; `dtype` is the element type in the model."""
+
+    items: Items
+    dtype: ir.DType
+
+
 def array_of(value: Any) -> Items | None:
     """The value if it is an array."""
     return cast("Items", value) if isinstance(value, np.ndarray) else None
 
 
 def items_of(value: Any) -> Items:
-    """The elements of an array or of `Sizes`, as Python numbers and expressions."""
-    if isinstance(value, Sizes):
+    """The elements of an array, `Sizes` or `Floats`, as Python numbers and expressions."""
+    if isinstance(value, (Sizes, Floats)):
         return value.items
     return np.asarray(value).astype(object)
 
 
 def packed(items: Any, dtype: ir.DType) -> Any:
-    """An array if all elements are numbers, else `Sizes`."""
+    """An array if all elements are numbers, else `Sizes` or `Floats`."""
     known = np.asarray(items, dtype=object)
     flat = [_number(v) for v in known.reshape(-1)]
     result = np.empty(len(flat), dtype=object)
@@ -58,6 +90,8 @@ def packed(items: Any, dtype: ir.DType) -> Any:
     result = result.reshape(known.shape)
     if any(isinstance(v, ir.Expr) for v in flat):
         return Sizes(result, dtype)
+    if any(isinstance(v, SizeFloat) for v in flat):
+        return Floats(result, dtype)
     return result.astype(dtype.numpy())
 
 
@@ -75,10 +109,14 @@ def expr(value: Any) -> ir.Expr:
 
 
 class Arithmetic:
-    """Operations on numbers and size expressions; None where the result is not known."""
+    """Operations on numbers and size expressions; None where the result is not known.
+
+    Attributes: `required` are the conditions of exact float arithmetic that calls check already.
+    """
 
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
+        self.required: list[ir.Expr] = []
 
     def binary(self, name: str, a: Any, b: Any) -> Any:
         """One element of the result of an operator named as in ONNX."""
