@@ -78,7 +78,7 @@ class Core(msgspec.Struct, frozen=True):
     predicted_iterations: int = 32
     page_bytes: int = 4096
     tlb_entries: tuple[int, int] = (64, 1536)
-    tlb_miss_cycles: tuple[int, int] = (4, 30)
+    tlb_miss_cycles: tuple[int, int] = (7, 30)
     frequency_hz: float = 3.5e9
     source: str = (
         "issue rates and latencies: Agner Fog, Instruction tables; bandwidths, misses, stalls and "
