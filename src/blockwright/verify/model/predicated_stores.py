@@ -13,23 +13,25 @@ that would be invalid is not proved.
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.verify.model import memory
 from blockwright.verify.model.statement import COMBINERS, updated
 from blockwright.verify.verdict import Unknown
 
 
-def guarded(stmt: ir.IfThenElse) -> ir.Stmt:
+def guarded(stmt: ir.IfThenElse, root: memory.Root) -> ir.Stmt:
     """The statement without its condition, with the condition moved into its stores.
 
     Nested conditions stay.
+
+    Args:
+        root: the underlying buffer of a view.
 
     Raises:
         Unknown: something other than a store depends on the condition, or the condition reads a
             buffer that is written under it.
     """
     test = stmt.condition
-    read = {n.buffer for n in ir.collect(test, ir.BufferLoad)}
-    written = {s.buffer for s in ir.collect(stmt, ir.BufferStore)}
-    if read & written:
+    if memory.read((test,), root) & memory.written((stmt,), root):
         raise Unknown(f"the condition {test!r} reads a buffer that is written under it")
     one = _one_store(stmt)
     if one is not None:

@@ -16,6 +16,7 @@ import msgspec
 from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
+from blockwright.verify.model import memory
 from blockwright.verify.model.instance_sets import (
     EnclosingLoop,
     InstanceSet,
@@ -50,6 +51,9 @@ class ProgramModel:
         space: shared by both programs.
         tag: prefix for the names of its instances and internal buffers.
         names: isl parameter names of its symbolic sizes and scalars.
+
+    Attributes:
+        fails: the sizes for which an assertion does not hold.
     """
 
     def __init__(
@@ -61,13 +65,13 @@ class ProgramModel:
         self.inner: dict[ir.Buffer, str] = {}
         self.views: dict[ir.Buffer, RegionView] = {}
         self.count = 0
-        self.assumed: list[str] = []
+        self.fails = space.known.subtract(space.known)
         self.open: dict[str, str] = {}
         self.owners = Owners(func.body)
         self.tables = Tables(func)
         for buffer in func.buffers:
             self._require_plain(buffer)
-        self._visit(func.body, StatementPosition(names=dict(names)))
+        self._visit(func.body, _begin(func.body, names))
         self.written = {s.buffer for s in self.statements}
         self.sizes = dict(names)
         for buffer in func.buffers:
@@ -103,6 +107,12 @@ class ProgramModel:
             shifted = [low + i for low, i in zip(view.origin[ahead:], indices, strict=True)]
             buffer, indices = view.source, (*view.origin[:ahead], *shifted)
         return buffer, indices
+
+    def root(self, buffer: ir.Buffer) -> ir.Buffer:
+        """The underlying buffer of a view; any other buffer itself."""
+        while buffer in self.views:
+            buffer = self.views[buffer].source
+        return buffer
 
     def access(self, frame: InstanceSet, buffer: ir.Buffer, texts: Iterable[str]) -> isl.Map:
         """Instance → element, prefixed with the copy for a privatized buffer."""
@@ -171,7 +181,7 @@ class ProgramModel:
             case ir.IfThenElse():
                 text = condition(stmt.condition, place.names)
                 if text is None:
-                    self._visit(guarded(stmt), place)
+                    self._visit(guarded(stmt, self.root), place)
                     return
                 self._visit(stmt.then_case, place.at(0).given(text))
                 if stmt.else_case is not None:
@@ -319,19 +329,11 @@ class ProgramModel:
         """Visit statements that use values read before the statements ran."""
         stores = body.seq if isinstance(body, ir.SeqStmt) else (body,)
         plain = [s for s in stores if isinstance(s, ir.BufferStore)]
-        read = {
-            self.resolve(n.buffer, n.indices)[0]
-            for value in place.values.values()
-            for n in ir.collect(value, ir.BufferLoad)
-        }
-        written: set[ir.Buffer] = set()
-        meet = False
-        for store in ir.collect(body, ir.BufferStore):
-            value = ir.substitute(store.value, dict(place.values))
-            late = {self.resolve(n.buffer, n.indices)[0] for n in ir.collect(value, ir.BufferLoad)}
-            meet = meet or bool(late & written)
-            written.add(self.resolve(store.buffer, store.indices)[0])
-        if not (read & written) or (len(plain) == len(stores) and not meet):
+        bound = memory.read(place.values.values(), self.root)
+        if not (bound & memory.written(stores, self.root)):
+            self._visit(body, place)
+            return
+        if len(plain) == len(stores) and not self._meet(plain, place):
             self._visit(body, place)
             return
         values = [ir.substitute(s.value, dict(place.values)) for s in plain]
@@ -342,6 +344,16 @@ class ProgramModel:
             raise Unknown("a value read from a buffer is used after the buffer is overwritten")
         reads = tuple(read for _, reads in taken for read in reads)
         self._joint(*joint, msgspec.structs.replace(place, values={}), reads)
+
+    def _meet(self, stores: list[ir.BufferStore], place: StatementPosition) -> bool:
+        """Whether a store reads, also by a bound value, what an earlier one has written."""
+        written: set[ir.Buffer] = set()
+        for store in stores:
+            value = ir.substitute(store.value, dict(place.values))
+            if memory.read((value,), self.root) & written:
+                return True
+            written |= memory.written((store,), self.root)
+        return False
 
     def _joint(
         self,
@@ -361,7 +373,8 @@ class ProgramModel:
         text = condition(stmt.condition, place.names)
         if text is None or place.loops or place.iters:
             raise Unknown(f"the assertion of {stmt.condition!r} is not a condition on sizes")
-        self.assumed.append(text)
+        stops = " and ".join([*place.conditions, f"(not {text})"])
+        self.fails = self.fails.union(self.space.known.intersect(self.space.set(f": {stops}")))
 
     # ------------------------------------------------------------------ stores
     def _store(self, stmt: ir.BufferStore, place: StatementPosition) -> None:
@@ -399,7 +412,9 @@ class ProgramModel:
         combiner = COMBINERS.get(type(value), "")
         if not combiner:
             raise Unknown(f"the atomic update {call.op} on bits")
-        result = self._written(at.buffer, at.indices, place, call.args[1], combiner)
+        term = ir.substitute(call.args[1], dict(place.values))
+        place = msgspec.structs.replace(place, values={})
+        result = self._written(at.buffer, at.indices, place, term, combiner)
         result.atomic = True
 
     def _written(
@@ -420,6 +435,12 @@ class ProgramModel:
         result.indices = indices
         self.statements.append(result)
         return result
+
+
+def _begin(body: ir.Stmt, names: Mapping[ir.Var, str]) -> StatementPosition:
+    """The position of a whole program. Every path begins with a position in program order."""
+    place = StatementPosition(names=dict(names))
+    return place if isinstance(body, (ir.BlockRealize, ir.SeqStmt)) else place.at(0)
 
 
 def _outside(stmt: ir.Stmt) -> NoReturn:

@@ -11,7 +11,7 @@ from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.budget import Budget, Meter, metered
 from blockwright.verify.model.evaluate import Values
-from blockwright.verify.model.instance_sets import QuerySpace
+from blockwright.verify.model.instance_sets import QuerySpace, min_sizes
 from blockwright.verify.model.program import LAST, ProgramModel
 from blockwright.verify.normalize.dot_products import with_loops_for_dots
 from blockwright.verify.normalize.reroll import rolled
@@ -130,6 +130,7 @@ class Claim:
         parameters = (*self.symbols, *pair.sizes.factors)
         space = QuerySpace(context, parameters, self._known(context, pair))
         values, others = self._values(meter, space, pair, ahead)
+        _require_failures(values.program.fails, others.program.fails)
         if lemmas:
             agree(values, others)
             self.in_parts = bool(values.agreed)
@@ -266,6 +267,14 @@ def _require_shapes(pair: Pair) -> None:
                 raise Unknown(
                     f"argument {a.name} has another or a nonlinear shape in the program after"
                 )
+
+
+def _require_failures(before: isl.Set, after: isl.Set) -> None:
+    """Check that assertions of both programs fail for the same sizes."""
+    what = "an assertion fails only in the program"
+    for name, extra in (("after", after.subtract(before)), ("before", before.subtract(after))):
+        if not extra.is_empty():
+            raise Mismatch(f"{what} {name}", min_sizes(extra))
 
 
 def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:

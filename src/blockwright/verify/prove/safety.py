@@ -32,12 +32,15 @@ class CheckedAccess(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         element: instance → element; copies of a privatized buffer are distinguished.
+        atomic: whether it is the update of an atomic operation; the operation's operands are read
+            like those of any other statement.
     """
 
     statement: Statement
     buffer: ir.Buffer
     element: isl.Map
     writes: bool
+    atomic: bool = False
 
 
 class Safety:
@@ -59,7 +62,11 @@ class Safety:
             if statement.value is None:
                 continue
             where = statement.frame.domain
-            self.touches.append(CheckedAccess(statement, statement.buffer, statement.write, True))
+            self.touches.append(
+                CheckedAccess(
+                    statement, statement.buffer, statement.write, True, statement.atomic
+                )
+            )
             self._inside(statement, statement.buffer, statement.indices, where)
             for taken in statement.taken:
                 self._require_taken(statement, taken)
@@ -193,24 +200,63 @@ class Safety:
             for touch in inside:
                 by_buffer.setdefault(touch.buffer, []).append(touch)
             for buffer, touches in by_buffer.items():
-                if any(t.writes for t in touches) and not _combine(touches, loop):
+                if any(t.writes for t in touches) and not self._combine(touches, loop):
                     self._apart(buffer, touches, name)
 
-    def _apart(self, buffer: ir.Buffer, touches: list[CheckedAccess], loop: str) -> None:
-        """Check that an element written by one iteration is accessed by no other iteration."""
-        if all(t.statement.atomic for t in touches):
-            return
+    @staticmethod
+    def _apart(buffer: ir.Buffer, touches: list[CheckedAccess], loop: str) -> None:
+        """Check that an element written by one iteration is accessed by no other iteration, except
+        by atomic updates of both."""
         begin_step(f"iterations that meet in {buffer.name}")
-        writes = _union(_iterations(t, loop) for t in touches if t.writes)
-        reads = [_iterations(t, loop) for t in touches if not t.writes]
-        if not writes.is_single_valued():
+        plain, atomic, reads = (
+            [_iterations(t, loop) for t in touches if (t.writes, t.atomic) == kind]
+            for kind in ((True, False), (True, True), (False, False))
+        )
+        written = _union(plain) if plain else None
+        if written is not None and not written.is_single_valued():
             raise Unknown(f"concurrent iterations may write one element of {buffer.name}")
-        if reads:
-            met = _union(reads).intersect_domain(writes.domain())
-            if not writes.union(met).is_single_valued():
+        for first, others in ((plain, [*atomic, *reads]), (atomic, reads)):
+            if not first or not others:
+                continue
+            ahead, met = _union(first), _union(others)
+            both = met.domain().intersect(ahead.domain())
+            if not ahead.union(met).intersect_domain(both).is_single_valued():
                 raise Unknown(
-                    f"an iteration may read what a concurrent iteration writes to {buffer.name}"
+                    f"an iteration may access what a concurrent iteration writes to {buffer.name}"
                 )
+
+    def _combine(self, touches: list[CheckedAccess], loop: EnclosingLoop) -> bool:
+        """Whether iterations jointly update elements with a commutative operation.
+
+        That holds if the loop drives only reduction iterators of one block, for the lanes of an
+        innermost loop without an initialization, and for the threads of a block. No other block
+        sees the results before all the reduction loops have ended.
+        """
+        statements = [t.statement for t in touches]
+        block = statements[0].block
+        if any(s.block is not block for s in statements) or not all(
+            t.writes and (t.statement.combiner or t.statement.init) for t in touches
+        ):
+            return False
+        if not all(_gives_terms(s, loop) for s in statements):
+            return False
+        if loop.kind is ir.ForKind.VECTORIZED:
+            around = [s.frame.place.loops for s in statements]
+            return all(loops[-1] is loop for loops in around) and not any(
+                s.init for s in statements
+            )
+        buffer = touches[0].buffer
+        shared = buffer.scope == "global" or buffer.scope.startswith("shared")
+        reduced = {name for s in statements for name in _reduction_loops(s)}
+        return (
+            loop.tag.startswith("threadIdx")
+            and shared
+            and not any(
+                t.statement.block is not block and reduced & set(t.statement.frame.path)
+                for t in self.touches
+                if t.buffer is buffer
+            )
+        )
 
 
 def require_positions(before: Safety, after: Safety) -> None:
@@ -222,28 +268,29 @@ def require_positions(before: Safety, after: Safety) -> None:
         require_covered(before.positions.get(extent, []), terms, "a data-dependent position")
 
 
-def _combine(touches: list[CheckedAccess], loop: EnclosingLoop) -> bool:
-    """Whether iterations jointly update elements with a commutative operation.
-
-    That holds for vector lanes without an initialization, and for threads if the loop drives only
-    reduction iterators.
-    """
-    blocks = {t.statement.block for t in touches}
-    if len(blocks) != 1 or not all(
-        t.writes and (t.statement.combiner or t.statement.init) for t in touches
-    ):
+def _gives_terms(statement: Statement, loop: EnclosingLoop) -> bool:
+    """Whether a loop drives only reduction iterators of a statement's block, on which the updated
+    element does not depend."""
+    place, block = statement.frame.place, statement.block
+    if block is None:
         return False
-    if loop.kind is ir.ForKind.VECTORIZED:
-        return not any(t.statement.init for t in touches)
-    return loop.tag.startswith("threadIdx") and all(_gives_terms(t, loop) for t in touches)
+    driven = {it.name: it.reduces for it in place.iters if _mentions(it.binding, loop.name)}
+    own = [it for it in place.iters[len(place.iters) - len(block.iter_vars) :] if it.reduces]
+    if not driven or not driven.keys() <= {it.name for it in own}:
+        return False
+    texts = [statement.frame.index(i) for i in statement.indices]
+    return not any(_mentions(t, it.name) for t in texts if t is not None for it in own)
 
 
-def _gives_terms(touch: CheckedAccess, loop: EnclosingLoop) -> bool:
-    """Whether a loop drives only reduction iterators and the element is in shared memory."""
-    name = re.compile(rf"\b{re.escape(loop.name)}\b")
-    driven = [it.reduces for it in touch.statement.frame.place.iters if name.search(it.binding)]
-    scope = touch.buffer.scope
-    return bool(driven) and all(driven) and (scope == "global" or scope.startswith("shared"))
+def _reduction_loops(statement: Statement) -> list[str]:
+    """The loops that drive reduction iterators."""
+    place = statement.frame.place
+    bindings = [it.binding for it in place.iters if it.reduces]
+    return [f.name for f in place.loops if any(_mentions(b, f.name) for b in bindings)]
+
+
+def _mentions(text: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
 
 def _iterations(touch: CheckedAccess, loop: str) -> isl.UnionMap:
