@@ -74,6 +74,28 @@ def concurrency_problems(
             yield from loop.races()
 
 
+def lane_races(func: ir.PrimFunc) -> Iterator[Violation]:
+    """Vector stores without a mask all of whose lanes store to one element."""
+    for store in ir.collect(func.body, ir.BufferStore):
+        lanes = max((i.dtype.lanes for i in store.indices), default=1)
+        if lanes > 1 and store.predicate is None and all(map(_is_uniform, store.indices)):
+            yield Violation(
+                "BW240",
+                f"the {lanes} lanes of a vector store all access one element of "
+                f"{store.buffer.name}",
+                (store,),
+                "store a vector to as many elements, or combine its lanes with a "
+                "T.vector_reduce operation and store the number",
+            )
+
+
+def _is_uniform(index: ir.Expr) -> bool:
+    """Whether an index is the same number in every lane."""
+    if isinstance(index, ir.Ramp):
+        return ir.is_const_int(index.stride, 0)
+    return isinstance(index, ir.Broadcast) or index.dtype.lanes == 1
+
+
 def _kind(level: LoopLevel) -> ir.ForKind | None:
     return level.stmt.kind if isinstance(level.stmt, ir.For) else None
 

@@ -18,7 +18,7 @@ from blockwright.analysis.kernels import axis_of, kernels
 from blockwright.analysis.validate.bindings import binding_problems
 from blockwright.analysis.validate.declared_views import view_problems
 from blockwright.analysis.validate.launch import launch_problems, unit_memory_problems
-from blockwright.analysis.validate.races import concurrency_problems, runs_at_once
+from blockwright.analysis.validate.races import concurrency_problems, lane_races, runs_at_once
 from blockwright.analysis.validate.read_before_write import coverage_problems
 from blockwright.analysis.validate.view_constraints import boundary_problems
 from blockwright.analysis.validate.violation import Violation
@@ -55,6 +55,7 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Violation]:
     result = block_contexts(func, launches)
     yield from binding_problems(tree, result)
     yield from coverage_problems(func, result)
+    yield from lane_races(func)
     races = list(concurrency_problems(func, result))
     yield from races
     if not races and not launches and runs_at_once(func):

@@ -276,7 +276,8 @@ class Values:
                 return parted(where, held)
         match expr:
             case ir.FloatImm():
-                return [Alternative(where, ("c", expr.type.name, repr(expr.value)))]
+                number = float(expr.type.numpy().type(expr.value))
+                return [Alternative(where, ("c", expr.type.name, repr(number)))]
             case ir.IntImm():
                 return [Alternative(where, ("c", expr.type.name, repr(expr.value)))]
             case ir.BufferLoad():

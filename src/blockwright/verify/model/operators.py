@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -145,7 +146,8 @@ def _carries(wide: str, narrow: str) -> bool:
     float_ = _FINFO(new.numpy())
     if old.is_int:
         largest = max(old.max_value, -old.min_value)
-        return largest <= 1 << (int(float_.nmant) + 1) and largest <= float(float_.max)
+        exact = largest <= 1 << (int(float_.nmant) + 1) and largest <= float(float_.max)
+        return exact and _has(new, 0.0)
     if not old.is_float:
         return False
     own = _FINFO(old.numpy())
@@ -153,7 +155,19 @@ def _carries(wide: str, narrow: str) -> bool:
         own.nmant <= float_.nmant
         and float(own.max) <= float(float_.max)
         and float(own.smallest_subnormal) >= float(float_.smallest_subnormal)
+        and all(_has(new, v) for v in _SPECIAL if _has(old, v))
     )
+
+
+_SPECIAL = (0.0, -0.0, float("inf"), float("-inf"), float("nan"))
+
+
+def _has(dtype: ir.DType, special: float) -> bool:
+    """Whether a floating-point type has a special value."""
+    kept = float(dtype.numpy().type(special))
+    if math.isnan(special):
+        return math.isnan(kept)
+    return kept == special and math.copysign(1, kept) == math.copysign(1, special)
 
 
 def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
@@ -163,7 +177,8 @@ def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
         dtype = ir.dtype_of(operator[1])
         if number is None or not dtype.is_float:
             return None
-        return ("c", operator[1], repr(float(dtype.numpy().type(number))))
+        value = float(dtype.numpy().type(number))  # rounded twice, unless it is exact
+        return ("c", operator[1], repr(value)) if value == number else None
     if operator[0] == "cast" and args[0].skeleton[0] == "c":
         _, target, source = operator
         widened = ir.dtype_of(source).is_float and _carries(target, source)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.verify.model import memory
 from blockwright.verify.model.statement import COMBINERS, updated
+from blockwright.verify.model.terms import extreme
 from blockwright.verify.verdict import Unknown
 
 
@@ -97,7 +98,7 @@ def _neutral(combiner: str, dtype: ir.DType) -> ir.Expr | None:
     if combiner in ("and", "or"):
         return ir.const(combiner == "and", dtype)
     if combiner in ("min", "max") and dtype.is_float:
-        return ir.const(float("inf") if combiner == "min" else float("-inf"), dtype)
+        return ir.const(extreme(dtype, largest=combiner == "min"), dtype)
     if combiner in ("min", "max"):
         return ir.const(dtype.max_value if combiner == "min" else dtype.min_value, dtype)
     return None

@@ -53,6 +53,7 @@ class ProgramModel:
         names: isl parameter names of its symbolic sizes and scalars.
 
     Attributes:
+        bound: lets whose value may never be used; it is computed all the same.
         fails: the sizes for which an assertion does not hold.
     """
 
@@ -65,6 +66,7 @@ class ProgramModel:
         self.inner: dict[ir.Buffer, str] = {}
         self.views: dict[ir.Buffer, RegionView] = {}
         self.count = 0
+        self.bound: list[Statement] = []
         self.fails = space.known.subtract(space.known)
         self.open: dict[str, str] = {}
         self.owners = Owners(func.body)
@@ -275,6 +277,8 @@ class ProgramModel:
     def _view(self, view: ir.MatchBufferRegion, place: StatementPosition) -> None:
         source = view.source
         self._require_plain(view.buffer)
+        if view.buffer.dtype is not source.buffer.dtype:
+            raise Unknown(f"the view {view.buffer.name} has another element type than its buffer")
         extra = len(source.region) - view.buffer.ndim
         if extra < 0 or not all(ir.is_const_int(r.extent, 1) for r in source.region[:extra]):
             raise Unknown(f"the view {view.buffer.name} has another shape than its region")
@@ -320,6 +324,10 @@ class ProgramModel:
             return
         value = ir.substitute(stmt.value, dict(place.values))
         inside = msgspec.structs.replace(place, values={**place.values, stmt.var: value})
+        if not memory.always_uses(stmt.body, stmt.var) and memory.may_fail(value) and self.params:
+            frame = InstanceSet(self.space, self.fresh("V"), place)
+            nowhere = frame.relation(()).intersect_domain(frame.domain)
+            self.bound.append(Statement(frame, self.func.buffers[0], nowhere, value))
         if isinstance(stmt.body, ir.LetStmt):
             self._visit(stmt.body, inside)
         else:
@@ -374,6 +382,7 @@ class ProgramModel:
         if text is None or place.loops or place.iters:
             raise Unknown(f"the assertion of {stmt.condition!r} is not a condition on sizes")
         stops = " and ".join([*place.conditions, f"(not {text})"])
+        self.bound: list[Statement] = []
         self.fails = self.fails.union(self.space.known.intersect(self.space.set(f": {stops}")))
 
     # ------------------------------------------------------------------ stores

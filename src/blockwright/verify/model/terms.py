@@ -7,12 +7,17 @@ or to integers. A reduction is a single leaf: a sum of terms, `instance → term
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, cast
 
+import ml_dtypes
 import msgspec
 
+from blockwright import ir
 from blockwright.verify import isl
 
+_FINFO: Callable[[Any], Any] = ml_dtypes.finfo
 Skeleton = tuple[Any, ...]
 IDEMPOTENT = ("min", "max", "and", "or")
 
@@ -137,10 +142,28 @@ def joined_hint(outer: isl.Map | None, term: Term) -> isl.Map | None:
 def is_neutral(skeleton: Skeleton, leaves: tuple[Leaf, ...], combiner: str) -> bool:
     """Whether a summand is the identity of the combiner."""
     if skeleton[0] == "c":
-        return skeleton[2] in _NEUTRAL_FLOATS.get(combiner, ())
+        return skeleton[2] in _neutral_floats(skeleton[1], combiner)
     if skeleton[0] == "int" and leaves[0].number is not None:
         return leaves[0].number == {"+": 0, "*": 1}.get(combiner)
     return (skeleton[0], combiner) in (("true", "and"), ("false", "or"))
 
 
-_NEUTRAL_FLOATS = {"+": ("0.0",), "*": ("1.0",), "min": ("inf",), "max": ("-inf",)}
+@functools.cache
+def _neutral_floats(dtype: str, combiner: str) -> tuple[str, ...]:
+    """The texts of the floats that are identities of a combiner."""
+    kind = ir.dtype_of(dtype)
+    if not kind.is_float:
+        return ()
+    if combiner in ("min", "max"):
+        return (repr(extreme(kind, largest=combiner == "min")),)
+    values = {"+": (0.0, -0.0), "*": (1.0,)}.get(combiner, ())
+    return tuple(repr(v) for v in values if float(kind.numpy().type(v)) == v)
+
+
+def extreme(dtype: ir.DType, largest: bool) -> float:
+    """The largest or smallest number of a floating-point type: infinite, if it has infinities."""
+    limit = float("inf") if largest else float("-inf")
+    if float(dtype.numpy().type(limit)) == limit:
+        return limit
+    info = _FINFO(dtype.numpy())
+    return float(info.max if largest else info.min)

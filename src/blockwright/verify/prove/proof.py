@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
-from blockwright.ir.attributes import LOWER_BOUND, NOALIAS, UPPER_BOUND
+from blockwright.ir.attributes import (
+    FP_CONTRACT,
+    LOWER_BOUND,
+    NNAN,
+    NOALIAS,
+    NUM_OUTPUTS,
+    UPPER_BOUND,
+)
 from blockwright.support.stack import has_room
 from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
@@ -14,13 +21,14 @@ from blockwright.verify.model.evaluate import Values
 from blockwright.verify.model.instance_sets import QuerySpace, min_sizes
 from blockwright.verify.model.program import LAST, ProgramModel
 from blockwright.verify.normalize.dot_products import with_loops_for_dots
+from blockwright.verify.normalize.empty_reductions import with_empty_reductions
 from blockwright.verify.normalize.reroll import rolled
 from blockwright.verify.normalize.symbolic_products import Names, Pair, forms
 from blockwright.verify.normalize.unfuse import unfused
 from blockwright.verify.normalize.views import without_views
 from blockwright.verify.prove.lemmas import agree
 from blockwright.verify.prove.match import require_equal
-from blockwright.verify.prove.safety import Safety, require_positions
+from blockwright.verify.prove.safety import Safety, require_demands
 from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
 
 UNITS = 9_000_000
@@ -53,8 +61,15 @@ class Claim:
         operations, and no verdict may depend on earlier ones.
         """
         _require_apart(self.before)
+        _require_attributes(self.before, self.after)
         self.before, self.after = map(_prepared, (self.before, self.after))
-        failed = self._look(isl.Context(), Budget(UNITS, LONGEST), *self._names())
+        first, second = self._names()
+        least = self._least()
+        self.before, self.after = (
+            with_empty_reductions(func, {v: least[n] for v, n in names.items() if n in least})
+            for func, names in ((self.before, first), (self.after, second))
+        )
+        failed = self._look(isl.Context(), Budget(UNITS, LONGEST), first, second)
         if failed is not None:
             raise _reason(failed)
 
@@ -141,7 +156,7 @@ class Claim:
             raise _of_the_first(problem) from None
         checked = Safety(others.program, others)
         checked.check()
-        require_positions(safety, checked)
+        require_demands(safety, checked)
         for k, both in enumerate(zip(pair.before.buffers, pair.after.buffers, strict=True)):
             sides = list(zip((values, others), both, strict=True))
             if any(b in v.program.written for v, b in sides) and both[0] not in values.agreed:
@@ -205,16 +220,11 @@ class Claim:
 
     def _known(self, context: isl.Context, pair: Pair) -> isl.Set:
         """Constraints on sizes: at least 1, within declared bounds, and as asserted."""
-        bounds = [_bounds(self.before), _bounds(self.after)]
-        if bounds[0] != bounds[1]:
+        bounds = _bounds_of(pair.before, pair.first)
+        if bounds != _bounds_of(pair.after, pair.second):
             raise Unknown("the programs declare different bounds of sizes")
         facts = [f"{name} >= 1" for name in sorted(self.sizes)]
-        low, high = bounds[0]
-        for name, variable in self.symbols.items():
-            if variable.name in low:
-                facts.append(f"{name} >= {low[variable.name]}")
-            if variable.name in high:
-                facts.append(f"{name} <= {high[variable.name]}")
+        facts += sorted(bounds)
         for name, factors in pair.sizes.factors.items():
             facts += [f"{name} >= {factor}" for factor in factors if set(factors) <= self.sizes]
         mine, other = _asserted(pair.before, pair.first), _asserted(pair.after, pair.second)
@@ -238,6 +248,17 @@ def _require_apart(before: ir.PrimFunc) -> None:
         raise Unknown('the arguments may overlap: the program before has "tir.noalias": False')
 
 
+def _require_attributes(before: ir.PrimFunc, after: ir.PrimFunc) -> None:
+    """Check that `after` computes floats at least as strictly and has the same results."""
+    strict = before.attrs.get(FP_CONTRACT) == "off" and after.attrs.get(FP_CONTRACT) != "off"
+    if strict and any(isinstance(n, ir.Mul) and n.dtype.is_float for n in ir.walk(after.body)):
+        raise Unknown(f'the program before forbids contraction ("{FP_CONTRACT}": "off")')
+    if after.attrs.get(NNAN, False) and not before.attrs.get(NNAN, False):
+        raise Unknown(f'the program after assumes that no value is NaN ("{NNAN}")')
+    if before.attrs.get(NUM_OUTPUTS) != after.attrs.get(NUM_OUTPUTS):
+        raise Unknown(f'the programs have different results ("{NUM_OUTPUTS}")')
+
+
 def _of_the_first(problem: Mismatch) -> Unknown:
     """Convert a mismatch within `before` to Unknown: it does not show that `after` is wrong."""
     return Unknown(f"the program before: {problem}")
@@ -259,7 +280,7 @@ def _reason(failed: list[list[Failure]]) -> Failure:
 
 
 def _require_shapes(pair: Pair) -> None:
-    """Check that buffer parameters have the same shapes."""
+    """Check that buffer parameters have the same shapes, strides and scopes."""
     for a, b in zip(pair.before.buffers, pair.after.buffers, strict=True):
         for m, n in zip(a.shape, b.shape, strict=True):
             x, y = affine(m, pair.first), affine(n, pair.second)
@@ -267,6 +288,22 @@ def _require_shapes(pair: Pair) -> None:
                 raise Unknown(
                     f"argument {a.name} has another or a nonlinear shape in the program after"
                 )
+        if a.scope != b.scope or not _same_layout(a, b, pair):
+            raise Unknown(f"argument {a.name} has another layout in the program after")
+
+
+def _same_layout(a: ir.Buffer, b: ir.Buffer, pair: Pair) -> bool:
+    """Whether two parameters declare the same strides; variables stand for any."""
+    if len(a.strides) != len(b.strides):
+        return False
+    for x, y in zip(a.strides, b.strides, strict=True):
+        free = isinstance(x, ir.Var) and isinstance(y, ir.Var)
+        if free and x not in pair.first and y not in pair.second:
+            continue
+        text = affine(x, pair.first)
+        if text is None or text != affine(y, pair.second):
+            return ir.structural_equal(a.strides, b.strides)
+    return True
 
 
 def _require_failures(before: isl.Set, after: isl.Set) -> None:
@@ -281,6 +318,18 @@ def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:
     low: Mapping[str, int] = func.attrs.get(LOWER_BOUND, {})
     high: Mapping[str, int] = func.attrs.get(UPPER_BOUND, {})
     return low, high
+
+
+def _bounds_of(func: ir.PrimFunc, names: Names) -> set[str]:
+    """The declared bounds of sizes and scalars, in isl's notation."""
+    low, high = _bounds(func)
+    own = [(v.name, name) for v, name in names.items()]
+    return {
+        f"{name} {sign} {bounds[variable]}"
+        for sign, bounds in ((">=", low), ("<=", high))
+        for variable, name in own
+        if variable in bounds
+    }
 
 
 def _asserted(func: ir.PrimFunc, names: Names) -> set[str]:

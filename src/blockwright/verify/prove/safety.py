@@ -10,6 +10,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify import isl
+from blockwright.verify.affine import constant
 from blockwright.verify.budget import begin_step
 from blockwright.verify.model.evaluate import Values
 from blockwright.verify.model.instance_sets import (
@@ -18,7 +19,7 @@ from blockwright.verify.model.instance_sets import (
     min_sizes,
     size_text,
 )
-from blockwright.verify.model.operators import INTEGER
+from blockwright.verify.model.operators import FALSE, INTEGER, TRUE, apply
 from blockwright.verify.model.positions import Taken
 from blockwright.verify.model.program import ProgramModel
 from blockwright.verify.model.statement import Statement
@@ -43,18 +44,34 @@ class CheckedAccess(msgspec.Struct, frozen=True, eq=False):
     atomic: bool = False
 
 
-class Safety:
-    """Checks one program and collects its accesses (`touches`) and data-dependent positions.
+Tests = tuple[ir.Expr, ...]
+_DIVISIONS = (ir.FloorDiv, ir.FloorMod, ir.Div, ir.Mod)
+
+
+class Demands(msgspec.Struct, frozen=True, eq=False):
+    """Values that a program uses in a way that not all values allow.
 
     Attributes:
-        positions: positions of reads that are values, by the extent that bounds them.
+        always: those of each run.
+        conditional: those under conditions on data: the value, and the value with the conditions.
+    """
+
+    always: list[Term]
+    conditional: list[tuple[Term, Term]]
+
+
+class Safety:
+    """Checks one program and collects its accesses (`touches`) and what it leaves to its data.
+
+    Attributes:
+        demands: values that have to be in some range, by what that range is.
     """
 
     def __init__(self, program: ProgramModel, values: Values) -> None:
         self.program = program
         self.values = values
         self.touches: list[CheckedAccess] = []
-        self.positions: dict[str, list[Term]] = {}
+        self.demands: dict[str, Demands] = {}
 
     def check(self) -> None:
         """Check that every access is in bounds and that concurrent iterations do not race."""
@@ -63,9 +80,7 @@ class Safety:
                 continue
             where = statement.frame.domain
             self.touches.append(
-                CheckedAccess(
-                    statement, statement.buffer, statement.write, True, statement.atomic
-                )
+                CheckedAccess(statement, statement.buffer, statement.write, True, statement.atomic)
             )
             self._inside(statement, statement.buffer, statement.indices, where)
             for taken in statement.taken:
@@ -74,13 +89,16 @@ class Safety:
             self.values.stored(statement)  # even if no result depends on it
             if statement.combiner:
                 self.values.require_begun(statement)
+        for bound in self.program.bound:
+            assert bound.value is not None
+            self._expression(bound, bound.value, bound.frame.domain)
         self._races()
 
     def _require_taken(self, statement: Statement, taken: Taken) -> None:
         """Check that a read of an index table yields the formula that replaced it."""
         frame = statement.frame
         name = taken.read.buffer.name
-        self._read(statement, taken.read, frame.domain)
+        self._read(statement, taken.read, frame.domain, ())
         expected = self.values.value(taken.formula, frame, frame.domain)
         if any(one.skeleton != INTEGER for one in expected):
             raise Unknown(f"a position in {name} is not quasi-affine")
@@ -103,23 +121,74 @@ class Safety:
                     raise Unknown(f"{name} may differ from its formula")
 
     # ------------------------------------------------------------------ bounds
-    def _expression(self, statement: Statement, expr: ir.Expr, where: isl.Set) -> None:
+    def _expression(
+        self, statement: Statement, expr: ir.Expr, where: isl.Set, tests: Tests = ()
+    ) -> None:
+        """Check the accesses of an expression, and collect what it demands of values.
+
+        Args:
+            tests: the conditions on data under which it is evaluated.
+        """
         if isinstance(expr, ir.Call) and expr.op == "if_then_else":
             test, yes, no = expr.args
-            self._expression(statement, test, where)
+            self._expression(statement, test, where, tests)
             held = statement.frame.condition(test)
-            self._expression(statement, yes, where if held is None else where.intersect(held))
-            self._expression(statement, no, where if held is None else where.subtract(held))
+            if held is None:
+                self._expression(statement, yes, where, (*tests, test))
+                self._expression(statement, no, where, (*tests, ir.logical_not(test)))
+                return
+            self._expression(statement, yes, where.intersect(held), tests)
+            self._expression(statement, no, where.subtract(held), tests)
         elif isinstance(expr, ir.BufferLoad):
-            self._read(statement, expr, where)
+            self._read(statement, expr, where, tests)
         else:
             for child in expr.children():
                 if isinstance(child, ir.Expr):
-                    self._expression(statement, child, where)
+                    self._expression(statement, child, where, tests)
+            if not where.is_empty():
+                self._operation(statement, expr, where, tests)
 
-    def _read(self, statement: Statement, load: ir.BufferLoad, where: isl.Set) -> None:
+    def _operation(self, statement: Statement, expr: ir.Expr, where: isl.Set, tests: Tests) -> None:
+        """Demand divisors other than 0, and the checks of checked values."""
+        frame = statement.frame
+        if isinstance(expr, _DIVISIONS) and expr.dtype.is_int:
+            known = constant(expr.b)
+            if known is not None and known != 0:
+                return
+            for one in self.values.value(expr.b, frame, where):
+                if not _is_nonzero(one):
+                    self._demand("a divisor", statement, one, tests)
+        elif isinstance(expr, ir.Call) and expr.op in ("checked_index", "checked_divisor"):
+            for one in self.values.value(expr, frame, where):
+                if one.skeleton != INTEGER:
+                    self._demand("a checked value", statement, one, tests)
+
+    def _demand(self, what: str, statement: Statement, one: Alternative, tests: Tests) -> None:
+        """Note that a value is used in a way that not all values allow."""
+        demands = self.demands.setdefault(what, Demands([], []))
+        frame = statement.frame
+        conditions = [self.values.value(t, frame, one.where) for t in tests]
+        for case in apply(("under",), [[one], *conditions], one.where):
+            _, value, *held = case.skeleton
+            if FALSE in held:
+                continue
+            nothing = isl.Map.from_range(case.where)
+            leaves = case.leaves[: len(one.leaves)]
+            plain = Term(nothing, value, leaves)
+            held = [test for test in held if test != TRUE]
+            if held:
+                whole = Term(nothing, ("under", value, *held), case.leaves)
+                demands.conditional.append((plain, whole))
+            else:
+                demands.always.append(plain)
+
+    def _read(
+        self, statement: Statement, load: ir.BufferLoad, where: isl.Set, tests: Tests
+    ) -> None:
         if load.predicate is not None:
+            self._expression(statement, load.predicate, where, tests)
             held = statement.frame.condition(load.predicate)
+            tests = tests if held is not None else (*tests, load.predicate)
             where = where if held is None else where.intersect(held)
         if where.is_empty():
             return
@@ -130,7 +199,7 @@ class Safety:
         if len(known) == len(texts):
             element = self.program.access(statement.frame, buffer, known).intersect_domain(where)
         else:
-            self._positions(statement, buffer, indices, texts, where)
+            self._positions(statement, buffer, indices, texts, where, tests)
             box = self.program.box(buffer, statement.frame)
             anywhere = isl.Map.from_domain_and_range(where, box)
             element = self.program.element(statement.frame, buffer, anywhere)
@@ -161,20 +230,19 @@ class Safety:
         indices: Iterable[ir.Expr],
         texts: list[str | None],
         where: isl.Set,
+        tests: Tests,
     ) -> None:
         frame = statement.frame
         for index, text, extent in zip(indices, texts, buffer.shape, strict=True):
             if text is not None:
                 continue
-            self._expression(statement, index, where)
+            self._expression(statement, index, where, tests)
             for one in self.values.value(index, frame, where):
-                if one.skeleton == ("int",):
+                if one.skeleton == INTEGER:
                     self._known_position(buffer, one, extent)
                     continue
-                nothing = isl.Map.from_range(one.where)
-                key = size_text(extent, self.program.sizes)
-                term = Term(nothing, one.skeleton, one.leaves)
-                self.positions.setdefault(key, []).append(term)
+                size = size_text(extent, self.program.sizes)
+                self._demand(f"a data-dependent position below {size}", statement, one, tests)
 
     def _known_position(self, buffer: ir.Buffer, one: Alternative, extent: ir.Expr) -> None:
         at, size = one.leaves[0].at, size_text(extent, self.program.sizes)
@@ -259,13 +327,32 @@ class Safety:
         )
 
 
-def require_positions(before: Safety, after: Safety) -> None:
-    """Check that every data-dependent position of `after` is also one of `before`.
+def require_demands(before: Safety, after: Safety) -> None:
+    """Check that what `after` demands of values, `before` demands as well.
 
-    Then arguments for which the positions of `before` are in bounds are safe for `after` as well.
+    Then arguments for which the positions of `before` are in bounds, and its divisors are not 0,
+    are safe for `after` as well. What `after` demands under a condition on data, `before` demands
+    always or under the same condition.
     """
-    for extent, terms in after.positions.items():
-        require_covered(before.positions.get(extent, []), terms, "a data-dependent position")
+    nothing = Demands([], [])
+    for what, demands in after.demands.items():
+        known = before.demands.get(what, nothing)
+        require_covered(known.always, demands.always, what)
+        under = [whole for _, whole in known.conditional]
+        for plain, whole in demands.conditional:
+            try:
+                require_covered(known.always, [plain], what)
+            except Mismatch:
+                require_covered(under, [whole], what)
+
+
+def _is_nonzero(one: Alternative) -> bool:
+    """Whether a divisor is known not to be 0."""
+    if one.skeleton != INTEGER:
+        return one.skeleton[0] == "checked_divisor"
+    at = one.leaves[0].at
+    zero = isl.Set("{ [0] }", one.where.context)
+    return at is not None and at.intersect_domain(one.where).range().is_disjoint(zero)
 
 
 def _gives_terms(statement: Statement, loop: EnclosingLoop) -> bool:
