@@ -7,7 +7,7 @@ that counts missed errors runs the mutant first.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from blockwright import ir
@@ -147,11 +147,13 @@ MUTATIONS: dict[str, Mutation] = {
 }
 
 
-def mutant(func: ir.PrimFunc, chance: random.Random) -> tuple[str, ir.PrimFunc] | None:
+def mutant(
+    func: ir.PrimFunc, chance: random.Random, mutations: Mapping[str, Mutation] = MUTATIONS
+) -> tuple[str, ir.PrimFunc] | None:
     """Draw a mutation and its result; None if a few draws find none that changes the program."""
     for _ in range(8):
-        name = chance.choice(list(MUTATIONS))
-        result = MUTATIONS[name](func, chance)
+        name = chance.choice(list(mutations))
+        result = mutations[name](func, chance)
         if result is not None and not ir.structural_equal(result, func):
             return name, result
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.pool import Pool
 
@@ -12,6 +13,7 @@ import msgspec
 
 from blockwright.testing.moves import MOVES
 from fuzzing.proofs.chunk import CHUNK, HINTS, ProofSettings, Verdicts, judge
+from fuzzing.proofs.wrong import judge_features
 
 MOST_EMPTY = 10
 """Consecutive rounds without a step of the requested kind after which the search stops."""
@@ -26,6 +28,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--sizes", default="any", choices=("any", "static", "symbolic", "factors"))
     parser.add_argument("--mutants", action="store_true", help="inject an error into each result")
+    parser.add_argument(
+        "--features",
+        action="store_true",
+        help="verify mutants of small programs with bound values, atomic updates, views, "
+        "assertions, vectors, empty domains and conversions; no schedules are drawn",
+    )
     parser.add_argument(
         "--unusual",
         action="store_true",
@@ -49,13 +57,16 @@ def main() -> int:
         unusual=options.unusual,
     )
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        if not options.each:
-            result = _judged(pool, options, settings, options.steps)
+        if options.features:
+            result = _judged(pool, options, judge_features, options.steps)
+        elif not options.each:
+            result = _judged(pool, options, partial(judge, settings=settings), options.steps)
         else:
             result = Verdicts()
             for name in options.often or sorted(set(MOVES) - HINTS):
                 only = msgspec.structs.replace(settings, only=name)
-                result.add(_judged(pool, options, only, options.each))
+                draw = partial(judge, settings=only)
+                result.add(_judged(pool, options, draw, options.each))
     sys.stdout.write(f"{result.table()}\n{result.steps} verdicts, {len(result.wrong)} wrong\n")
     for text in result.open if options.open else ():
         sys.stdout.write(f"{text}\n")
@@ -67,15 +78,15 @@ def main() -> int:
 
 
 def _judged(
-    pool: Pool, options: argparse.Namespace, settings: ProofSettings, wanted: int
+    pool: Pool, options: argparse.Namespace, draw: Callable[[int], Verdicts], wanted: int
 ) -> Verdicts:
-    """Verdicts on random schedules until there are enough, or steps become too rare."""
+    """Verdicts on random programs until there are enough, or steps become too rare."""
     result, first, empty = Verdicts(), options.seed, 0
     while result.steps < wanted and empty < MOST_EMPTY:
         chunks = [first + CHUNK * k for k in range(4 * options.jobs)]
         first = chunks[-1] + CHUNK
         before = result.steps
-        for part in pool.imap(partial(judge, settings=settings), chunks):
+        for part in pool.imap(draw, chunks):
             result.add(part)
         empty = empty + 1 if result.steps == before else 0
     return result

@@ -175,7 +175,7 @@ CACHES = (Cache(32 << 10, 8, 64, 1), Cache(512 << 10, 8, 64, 1))
 def test_larger_tiles_are_taken_where_they_are_clearly_better() -> None:
     """Their filters are 2.25 times the bytes: 38 MB, which no cache holds, for few pixels."""
     caches = (*CACHES, Cache(32 << 20, 16, 64, 2))
-    machine = Target("x86-64-v3", num_threads=2, caches=caches)
+    machine = Target("x86-64-v4", num_threads=2, caches=caches)
     for filters in (511, 512, 513):
         assert chosen(model((1, 7, 7, 512), filters), machine) == 2
     assert chosen(model((1, 56, 56, 64), 64), machine) == 4
@@ -185,6 +185,6 @@ def test_filters_from_memory_favor_small_tiles() -> None:
     """With more weights than any cache holds, filters are read from memory in each call."""
     caches = (Cache(32 << 10, 8, 64), Cache(1 << 20, 8, 64), Cache(64 << 20, 16, 64, 2))
     machine = Target("x86-64-v4", num_threads=2, caches=caches)
-    assert chosen(model((1, 7, 7, 512), 512), machine) == 4
-    last = Cache(8 << 20, 16, 64, 2)  # the weights are 9 MB
-    assert chosen(model((1, 7, 7, 512), 512), Target(machine, caches=(*caches[:2], last))) == 2
+    assert chosen(model((1, 7, 7, 384), 384), machine) == 4
+    last = Cache(4 << 20, 16, 64, 2)  # the weights are 5 MB
+    assert chosen(model((1, 7, 7, 384), 384), Target(machine, caches=(*caches[:2], last))) == 2

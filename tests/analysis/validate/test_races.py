@@ -174,3 +174,24 @@ def main(A: T.Buffer((8,), "float32")):
 """)
     assert isinstance(func, ir.PrimFunc)
     assert codes(func) == ([] if index in ONCE else ["BW240"])
+
+
+@pytest.mark.parametrize(
+    ("index", "mask", "met"),
+    [
+        ("T.ramp(0, 1, 4)", "", False),
+        ("T.broadcast(0, 4)", "", True),
+        ("T.ramp(2, 0, 4)", "", True),
+        ("T.ramp(0, -1, 4)", "", False),
+        ("T.broadcast(0, 4)", ", predicate=T.broadcast(vi < 1, 4)", False),
+    ],
+)
+def test_the_lanes_of_a_store_access_different_elements(index: str, mask: str, met: bool) -> None:
+    """A mask may leave a single lane."""
+    func = program(f"""
+for i in range(1):
+    with T.block("B"):
+        vi = T.axis.spatial(1, i)
+        B.vstore([0, {index}], A[0, T.ramp(0, 1, 4)]{mask})
+""")
+    assert codes(func) == (["BW240"] if met else [])

@@ -382,7 +382,6 @@ class ProgramModel:
         if text is None or place.loops or place.iters:
             raise Unknown(f"the assertion of {stmt.condition!r} is not a condition on sizes")
         stops = " and ".join([*place.conditions, f"(not {text})"])
-        self.bound: list[Statement] = []
         self.fails = self.fails.union(self.space.known.intersect(self.space.set(f": {stops}")))
 
     # ------------------------------------------------------------------ stores

@@ -170,8 +170,12 @@ def _any_empty(extents: list[ir.Expr]) -> ir.Expr:
 
 
 def _of_points(expr: Any, seen: Mapping[ir.Expr, ir.Expr]) -> Any:
-    """An expression with values that fused loops drive replaced by the points that stand for them."""
+    """An expression in which points stand for the values that fused loops drive."""
     for value, var in seen.items():
         if isinstance(expr, ir.Expr) and ir.structural_equal(expr, value):
             return var
-    return expr.map_children(lambda child: _of_points(child, seen))
+
+    def below(child: Any) -> Any:
+        return _of_points(child, seen)
+
+    return expr.map_children(below)

@@ -280,18 +280,17 @@ class Safety:
             [_iterations(t, loop) for t in touches if (t.writes, t.atomic) == kind]
             for kind in ((True, False), (True, True), (False, False))
         )
-        written = _union(plain) if plain else None
-        if written is not None and not written.is_single_valued():
-            raise Unknown(f"concurrent iterations may write one element of {buffer.name}")
-        for first, others in ((plain, [*atomic, *reads]), (atomic, reads)):
-            if not first or not others:
-                continue
-            ahead, met = _union(first), _union(others)
-            both = met.domain().intersect(ahead.domain())
-            if not ahead.union(met).intersect_domain(both).is_single_valued():
-                raise Unknown(
-                    f"an iteration may access what a concurrent iteration writes to {buffer.name}"
-                )
+        if plain:
+            written = _union(plain)
+            if not written.is_single_valued():
+                raise Unknown(f"concurrent iterations may write one element of {buffer.name}")
+            if atomic or reads:
+                met = _union([*atomic, *reads]).intersect_domain(written.domain())
+                _require_own(written.union(met), buffer)
+        if atomic and reads:
+            changed, seen = _union(atomic), _union(reads)
+            both = changed.domain().intersect(seen.domain())
+            _require_own(changed.union(seen).intersect_domain(both), buffer)
 
     def _combine(self, touches: list[CheckedAccess], loop: EnclosingLoop) -> bool:
         """Whether iterations jointly update elements with a commutative operation.
@@ -306,7 +305,9 @@ class Safety:
             t.writes and (t.statement.combiner or t.statement.init) for t in touches
         ):
             return False
-        if not all(_gives_terms(s, loop) for s in statements):
+        if not all(_gives_terms(s, loop) for s in statements) or any(
+            loop.name in bound.frame.path for bound in self.program.bound
+        ):
             return False
         if loop.kind is ir.ForKind.VECTORIZED:
             around = [s.frame.place.loops for s in statements]
@@ -387,6 +388,14 @@ def _iterations(touch: CheckedAccess, loop: str) -> isl.UnionMap:
     outer, own = frame.time(frame.path[:depth]), frame.time((loop,))
     where = outer.range_product(touch.element)
     return where.reverse().apply_range(own).to_union_map()
+
+
+def _require_own(users: isl.UnionMap, buffer: ir.Buffer) -> None:
+    """Check that one iteration alone accesses each element."""
+    if not users.is_single_valued():
+        raise Unknown(
+            f"an iteration may access what a concurrent iteration writes to {buffer.name}"
+        )
 
 
 def _equal_at(where: isl.Set, a: isl.Map, b: isl.Map) -> bool:
