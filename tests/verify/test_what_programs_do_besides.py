@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("islpy")
 
 import blockwright as bw
+from blockwright import ir
 from blockwright.ir.attributes import FP_CONTRACT, LOWER_BOUND, NNAN, NUM_OUTPUTS, UPPER_BOUND
 from blockwright.verify import verify
 from tests.verify.pairs import program
@@ -97,6 +98,34 @@ def test_a_view_of_another_element_type() -> None:
     """
     plain = 'with T.block("o"):\n    A[0] = T.int8(-1)\n    B[0] = -1'
     assert "proved" not in verdicts("A:int8[8]; B:int32[8]", punned, plain)
+
+
+def test_a_buffer_that_two_blocks_allocate_is_two_buffers() -> None:
+    once = program(
+        "A[8]; B[8]",
+        """
+        with T.block("both"):
+            S = T.alloc_buffer((8,), "float32")
+            with T.block("one"):
+                for i in range(8):
+                    S[i] = A[i]
+            with T.block("other"):
+                for i in range(8):
+                    B[i] = S[i]
+        """,
+    )
+    both, one, other = (
+        next(b for b in ir.blocks(once.body) if b.name == name) for name in ("both", "one", "other")
+    )
+    alloc = both.alloc_buffers
+    parts = {one: one.replace(alloc_buffers=alloc), other: other.replace(alloc_buffers=alloc)}
+
+    class Move(ir.Mutator):
+        def rewrite_Block(self, node: ir.Block) -> ir.Block:
+            return parts.get(node) or self.descend(node).replace(alloc_buffers=())
+
+    twice = once.replace(body=Move()(once.body))
+    assert verify(once, twice).verdict != "proved"
 
 
 # --------------------------------------------------------------------------------------- assertions

@@ -102,7 +102,10 @@ class Owners:
             self._visit(node.extent, path)
             self._visit(node.body, (*path, node))
         elif isinstance(node, ir.Block):
-            self.allocated.update(dict.fromkeys(node.alloc_buffers, path))
+            for buffer in node.alloc_buffers:
+                if buffer in self.allocated:
+                    raise Unknown(f"{buffer.name} is allocated in several places")
+                self.allocated[buffer] = path
             for view in node.match_buffers:
                 self._visit(view.source, path)
             for part in (node.init, node.body):
