@@ -120,6 +120,8 @@ def _choice(
     target: Target, shape: WindowShape, tile: WindowTile, rows: int, groups: int, copied: bool
 ) -> Choice:
     ahead = not copied and reads_ahead(target, shape, tile)
+    if shape.one_axis:  # a task has whole tiles
+        rows = min(math.ceil(rows / tile.columns) * tile.columns, shape.known_rows)
     return tile, WindowBlocks(rows, groups, copied, ahead)
 
 
