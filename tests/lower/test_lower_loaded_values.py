@@ -212,3 +212,32 @@ def test_loaded_values_are_those_of_the_beginning(name: str) -> None:
     np.testing.assert_array_equal(results[1][1], results[0][1])
     if name in WRITTEN:
         np.testing.assert_array_equal(results[1][1][:16], WRITTEN[name])
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("guard", ["i < n", "n > 9", "n > 3 and i < n"])
+@pytest.mark.parametrize("orelse", [False, True])
+def test_a_mask_is_read_only_where_the_conditions_around_it_hold(
+    guard: str, orelse: bool, target: str
+) -> None:
+    """No lane reads behind the end of the buffer."""
+    other = """
+            else:
+                B[i] = T.float32(1)
+"""
+    func = bw.from_source(f"""
+@T.prim_func
+def main(a: T.handle, B: T.Buffer((8,), "float32")):
+    n = T.int32()
+    A = T.match_buffer(a, (n,), "float32")
+    for i in T.vectorized(8):
+        if {guard}:
+            if A[i] > T.float32(0):
+                A[i] = T.float32(-1)
+                B[i] = T.float32(7)
+{other * orelse}""")
+    expected, found = ((np.ones(5, "float32"), np.zeros(8, "float32")) for _ in range(2))
+    bw.interpret(func, *expected)
+    bw.build(func, target, sanitize=("bounds",))(*found)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(x, y)

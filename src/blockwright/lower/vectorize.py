@@ -233,27 +233,32 @@ class _Body:
         named: list[tuple[Var, Expr]] = []
         written = self._written(node)
         each: list[Expr] = []
-        for part in map(lanes, conjuncts(node.condition)):
-            if self._reads_any(part, written):
+        for one in conjuncts(node.condition):
+            part = lanes(one)
+            if part.dtype.lanes > 1 and self._reads_any(part, written):
                 var = Var("mask", part.dtype)
-                named.append((var, part))
+                named.append((var, self._guarded(one, each, lanes)))
                 part = var
             each.append(part)
         if node.else_case is None:
             # Test uniform conditions once, in a branch: some targets evaluate masks lane by lane.
             common = [part for part in each if part.dtype.lanes == 1]
             own = build.all_of(part for part in each if part.dtype.lanes > 1)
-            body = self.stmt(node.then_case, lanes.under(own))
-            if common:
-                body = S.IfThenElse(build.all_of(common), body)
-        else:
-            mask = condition if not named else self._joined(each)
-            then_case = self.stmt(node.then_case, lanes.under(mask))
-            else_case = self.stmt(node.else_case, lanes.under(logical_not(mask)))
-            body = sequence([then_case, else_case])
-        for var, value in reversed(named):
-            body = S.LetStmt(var, value, body)
-        return body
+            body = _with_names(named, self.stmt(node.then_case, lanes.under(own)))
+            return S.IfThenElse(build.all_of(common), body) if common else body
+        mask = self._joined(each) if named else condition
+        if self._reads_any(mask, written):  # in its uniform parts
+            whole = Var("mask", mask.dtype)
+            named.append((whole, mask))
+            mask = whole
+        then_case = self.stmt(node.then_case, lanes.under(mask))
+        else_case = self.stmt(node.else_case, lanes.under(logical_not(mask)))
+        return _with_names(named, sequence([then_case, else_case]))
+
+    def _guarded(self, part: Expr, before: list[Expr], lanes: LaneRewriter) -> Expr:
+        """A part of a condition in the lanes in which the parts before it hold; they may keep it
+        from reading outside of a buffer."""
+        return lanes.under(self._joined(before))(part) if before else lanes(part)
 
     def _joined(self, parts: list[Expr]) -> Expr:
         return reduce(E.And, (broadcast(part, self.count) for part in parts))
@@ -356,3 +361,9 @@ def _same_element(value: Expr, store: BufferStore) -> bool:
         and value.predicate is None
         and structural_equal(value.indices[0], store.indices[0])
     )
+
+
+def _with_names(named: list[tuple[Var, Expr]], body: Stmt) -> Stmt:
+    for var, value in reversed(named):
+        body = S.LetStmt(var, value, body)
+    return body
