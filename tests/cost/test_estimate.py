@@ -7,7 +7,14 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.cost import AccessNode, BufferNode, LoopNode, StatementNode, estimate
+from blockwright.cost import (
+    AccessNode,
+    BufferNode,
+    LoopNode,
+    StatementNode,
+    around,
+    estimate,
+)
 from blockwright.cost.kernels import cycles, kernels
 from blockwright.cost.read import Reader
 from blockwright.cost.traffic import cache_levels, page_levels, traffic
@@ -414,3 +421,44 @@ def test_causes_add_up() -> None:
     found = estimate(matmul(300, 300, 300), TWO)
     assert sum(found.causes.values()) == pytest.approx(found.seconds)
     assert found.limits in found.causes
+
+
+def nest(target: Target, body: StatementNode, *loops: LoopNode) -> float:
+    """Cycles of a statement inside loops, the first one outermost, with data in the first cache."""
+    (kernel,) = kernels(around(loops, [body]), target)
+    return cycles(kernel, target)
+
+
+def test_chains_that_begin_anew_overlap_as_far_as_the_reorder_window_reaches() -> None:
+    """Eight updates of one accumulator in each of 1,000 iterations."""
+    sums = BufferNode("sums", 32, registers=True)
+    outer, unrolled, lane = LoopNode(1000), LoopNode(8, "unrolled"), LoopNode(8, "lanes")
+    store = AccessNode(sums, {lane: 4}, stored=True)
+    step = StatementNode((store,), 1, chained=True, restarts=True)
+    instructions = 8 + 2  # and those of the loop
+    for window, waits in ((instructions, 8 * 4), (instructions * 4, 8), (1000, 0.32)):
+        core = msgspec.structs.replace(ONE.core, reorder_window=window, mispredict_cycles=0)
+        found = nest(Target(ONE, core=core), step, outer, unrolled, lane)
+        assert found == pytest.approx(1000 * core.chained(4, waits), rel=0.01)
+
+
+def test_half_vectors_start_at_a_rate_of_their_own() -> None:
+    machine = Target("x86-64-v4", num_threads=1)
+    assert (machine.core.arithmetic, machine.core.narrow_arithmetic) == (1, 2)
+    data = BufferNode("data", 64)
+    for lanes, rate in ((16, 1), (8, 2)):
+        lane = LoopNode(lanes, "lanes")
+        step = StatementNode((AccessNode(data, {lane: 4}),), 12)
+        assert nest(machine, step, LoopNode(1000, predicted=True), lane) == 1000 * 12 / rate
+
+
+def test_lines_at_a_multiple_of_the_size_of_a_way_share_a_set() -> None:
+    """Nine lines 4 KiB apart do not fit the eight ways of one set; each is fetched again."""
+    first = cache_levels(ONE)[0]
+    assert (first.ways, first.lines / first.ways * first.line) == (8, 4096)
+    for apart, again in ((4096, True), (4096 + 64, False)):
+        data, times, rows = BufferNode("data", 1 << 16), LoopNode(100), LoopNode(9, "unrolled")
+        step = StatementNode((AccessNode(data, {rows: apart}),), 1)
+        found = kernels(around([times, rows], [step]), ONE)
+        (lines,) = traffic(found, first, again=False).values()
+        assert lines == (900 if again else 9)
