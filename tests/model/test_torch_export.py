@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -54,3 +56,26 @@ def test_attributes_that_the_export_freezes_are_named() -> None:
     assert not model.total.any()
     for count in (1, 2):
         torch.testing.assert_close(exe(torch.ones(3)), torch.ones(3) * (count + 2))
+
+
+class KeepsSize(torch.nn.Module):
+    """Stores the sizes of its input for a method that it calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = self.columns = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows, self.columns = x.shape
+        return self.turned(x)
+
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(self.columns, self.rows)
+
+
+def test_numbers_stored_before_they_are_read_cause_no_warning() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exe = bw.compile(KeepsSize(), (x,))
+    torch.testing.assert_close(exe(x), x.reshape(3, 2))

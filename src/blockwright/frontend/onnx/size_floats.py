@@ -22,8 +22,11 @@ from blockwright.frontend.onnx.call import Call
 from blockwright.frontend.onnx.sizes import I64, Need, SizeFloat
 from blockwright.ops.row import dims_text
 
-_USUAL = 1024
-"""Sizes up to this one must be within the bounds of exact arithmetic."""
+_USUAL = {"float16": 1024}
+_USUAL_OF_OTHERS = 256
+"""Sizes up to these must be within the bounds of exact arithmetic."""
+_EVEN = {"float32": 3}
+"""How far the bounds are extended for even numbers."""
 _PRECISION = {"float16": (11, 15), "float32": (24, 40), "float64": (53, 40)}
 """Bits of the significand, and the base-2 logarithm up to which values are followed here."""
 _SMALLEST = -10
@@ -137,15 +140,16 @@ class FloatArithmetic:
         while exponent < 0 and (ir.const_int(number) or 1) % 2 == 0:
             number, exponent = self.analyzer.simplify(ir.floordiv(number, _int(2))), exponent + 1
         most = _limit(self.dtype, exponent)
-        need = Need(number, -most, most, self.dtype)
+        need = Need(number, -most, most, self.dtype, _EVEN.get(self.dtype.name, 0))
         return SizeFloat(number, exponent, (*needs, need)) if self._is_usual(need) else None
 
     def _is_usual(self, need: Need) -> bool:
         """Whether usual sizes meet a need."""
         usual = self.analyzer.copy()
+        most = _USUAL.get(self.dtype.name, _USUAL_OF_OTHERS)
         for symbol in ir.free_vars(need.value):
             low = usual.const_bounds(symbol)[0]
-            usual.bind_bounds(symbol, low, max(low or 0, _USUAL))
+            usual.bind_bounds(symbol, low, max(low or 0, most))
         return usual.prove(need.condition)
 
 
@@ -195,6 +199,7 @@ def require(call: Call, needs: Sequence[Need]) -> None:
         label = f"{call.op} {call.name}".rstrip().replace("%", "%%")
         low = ir.compare(ir.GE, need.value, ir.const(need.low, I64))
         fits = f"at most {need.high}" if known.prove(low) else f"from {need.low} to {need.high}"
+        fits += f" ({2 * need.high} if it is even, and so on)" if need.even else ""
         call.require(
             need.condition,
             f"BW708: {label}: {text} = %d must be {fits}, so that the model's {need.dtype} "

@@ -39,16 +39,29 @@ class Sizes(msgspec.Struct, frozen=True, eq=False):
 
 
 class Need(msgspec.Struct, frozen=True, eq=False):
-    """Bounds of an expression within which arithmetic in a type is exact."""
+    """Bounds of an expression within which arithmetic in a type is exact.
+
+    `even`: floats of twice the size are multiples of 2, and so on, so that even values may be twice
+    as large, multiples of 4 four times, up to multiples of `2^even`.
+    """
 
     value: ir.Expr
     low: int
     high: int
     dtype: ir.DType
+    even: int = 0
 
     @property
     def condition(self) -> ir.Expr:
-        low, high = ir.const(self.low, I64), ir.const(self.high, I64)
+        result = self._within(0)
+        for power in range(1, self.even + 1):
+            rest = ir.floormod(self.value, ir.const(1 << power, I64))
+            whole = ir.compare(ir.EQ, rest, ir.const(0, I64))
+            result = ir.logical_or(result, ir.logical_and(self._within(power), whole))
+        return result
+
+    def _within(self, power: int) -> ir.Expr:
+        low, high = (ir.const(end << power, I64) for end in (self.low, self.high))
         return ir.logical_and(
             ir.compare(ir.GE, self.value, low), ir.compare(ir.LE, self.value, high)
         )

@@ -8,6 +8,9 @@ PyTorch restores attributes after the export, so they are compared at the end of
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +33,9 @@ def assigned_attributes(model: Any) -> Generator[dict[str, Any]]:
     def compare(*_: Any) -> None:
         for place, value in _attributes(model).items():
             if place in before and _differs(before[place], value):
-                result.setdefault(place[0], before[place])
+                path, _, name = place[0].rpartition(".")
+                if _is_tensor(value) or _reads_first(model.get_submodule(path), name):
+                    result.setdefault(place[0], before[place])
 
     handle = model.register_forward_hook(compare)
     try:
@@ -59,6 +64,40 @@ def _differs(old: Any, new: Any) -> bool:
     if _is_tensor(old) or _is_tensor(new):
         return _is_tensor(old) and new is not old
     return new != old and new == new
+
+
+def _reads_first(part: Any, name: str) -> bool:
+    """Whether a method of a module reads an attribute before it assigns it, as `self.n += 1` does.
+
+    A number that is only stored for other methods, such as a size of the input, is right in each
+    call.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(part.__class__)))
+    except (OSError, TypeError, SyntaxError):
+        return True
+    methods = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+    orders = [_order_of(method, name) for method in methods]
+    return any(order[0] == "read" and "write" in order for order in orders if order)
+
+
+def _order_of(method: ast.FunctionDef, name: str) -> list[str]:
+    """Reads and writes of an attribute in a method, in the order of its text; values come before
+    their targets."""
+    found: list[tuple[int, int, int, str]] = []
+    for statement in ast.walk(method):
+        if not isinstance(statement, ast.stmt):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and node.attr == name:
+                added = isinstance(statement, ast.AugAssign) and node is statement.target
+                written = isinstance(node.ctx, ast.Store) and not added
+                line = statement.lineno if isinstance(statement, _ASSIGNMENTS) else node.lineno
+                found.append((line, int(written), node.col_offset, "write" if written else "read"))
+    return [kind for *_, kind in sorted(found)]
+
+
+_ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
 def _reads(program: Any, tensor: Any) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.graph import Deduced
+from blockwright.arith import Analyzer
+from blockwright.graph import Deduced, symbol_ranges
 from blockwright.graph.effects import nested_bodies
 from blockwright.passes.rewrite import graph_functions
 
@@ -38,3 +39,17 @@ def known_flag(condition: ir.GraphExpr) -> bool | None:
     if isinstance(condition, ir.Constant) and condition.data.size == 1:
         return bool(condition.data.reshape(-1)[0])
     return None
+
+
+def may_be_negative(info: ir.Info | None) -> bool:
+    """Whether a size of an annotation is computed, and negative for some values of its symbols."""
+    if isinstance(info, ir.TupleInfo):
+        return any(map(may_be_negative, info.fields))
+    if isinstance(info, ir.TensorInfo):
+        sizes = info.shape or ()
+    else:
+        sizes = (info.values or ()) if isinstance(info, ir.ShapeInfo) else ()
+    computed = [size for size in sizes if not isinstance(size, (ir.Var, ir.IntImm))]
+    symbols = list(dict.fromkeys(s for size in computed for s in ir.free_vars(size)))
+    known = Analyzer(symbol_ranges({}, symbols))
+    return not all(known.prove(ir.compare(ir.GE, size, 0)) for size in computed)

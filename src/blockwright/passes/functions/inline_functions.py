@@ -54,6 +54,7 @@ from blockwright.passes.functions.function_facts import (
     cast_symbols,
     deduced_infos,
     known_flag,
+    may_be_negative,
 )
 from blockwright.passes.functions.save_updated import save_updated
 from blockwright.passes.functions.solutions import is_size, solution
@@ -371,7 +372,8 @@ class _Inliner:
             assert isinstance(target, ir.GraphFunction)
             args, called = [*args, *called.captured], _Closure(target, _Scope(self))
         if isinstance(called, _Closure):
-            return self._result_of(var, self._inlined(called, args), scope)
+            result = self._inlined(called, args)
+            return self._with_sizes(var, result, scope) if self._assumes(called, call) else result
         if isinstance(called, _Partial):
             args, called = [*args, *called.captured], called.function
         if isinstance(called, ir.OpRef) and called.name == "make_closure":
@@ -414,17 +416,20 @@ class _Inliner:
             scope.values[param] = self._argument(param, arg, scope)
         return self._entered(function, lambda: self._body(function.body, scope))
 
-    def _result_of(self, var: ir.GraphVar, value: _Value, scope: _Scope) -> _Value:
-        """The result of an inlined call, cast to the computed sizes that the call implies.
+    def _assumes(self, called: _Closure, call: ir.GraphCall) -> bool:
+        """Whether a function knows more of its sizes than the caller.
 
-        The callee knows that its symbols are not negative. Where they stand for sizes such as
-        `n - 2`, the caller does not: it would deduce `max(n - 2, 0)` from the inlined bindings.
+        A symbol of the function is in its declared range and not negative; the caller may pass a
+        computed size such as `n - 2` for it, and would deduce `max(n - 2, 0)` in its place.
         """
+        attrs = called.function.attrs
+        infos = [a.info or self.infos.get(cast("Any", a)) for a in call.args]
+        return any(attrs.get(key) for key in _BOUNDS) or any(map(may_be_negative, infos))
+
+    def _with_sizes(self, var: ir.GraphVar, value: _Value, scope: _Scope) -> _Value:
+        """The result of an inlined call, cast to the sizes that its annotation states."""
         info = self.infos.get(var)
         if _is_function(value) or not isinstance(info, _CHECKED):
-            return value
-        sizes = [d for d in ir.collect(info, ir.Expr) if not isinstance(d, (ir.Var, ir.IntImm))]
-        if not sizes:
             return value
         return self._matched(var, self.operand(value), scope(info), scope)
 
