@@ -189,7 +189,8 @@ def _fits(x: Value, dtype: str) -> bool:
     if dtype in FLOATS or dtype == "bool" or not x.is_float:
         return True
     info = np.iinfo(dtype)
-    return all(bool(((a > info.min - 1) & (a < info.max)).all()) for a in x.arrays)
+    wide = (a.astype("float64") if a.dtype.kind == "f" else a for a in x.arrays)
+    return all(bool(((a > info.min - 1) & (a < info.max)).all()) for a in wide)
 
 
 @draws(1)

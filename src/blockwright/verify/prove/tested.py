@@ -18,7 +18,7 @@ from blockwright import ir
 from blockwright.interp import Limit, interpret
 from blockwright.interp.sizes import evaluate, index_limits
 from blockwright.support import InterpretError
-from blockwright.verify.prove.replay import TOLERANCE, default_sizes
+from blockwright.verify.prove.replay import NOT_RUN, TOLERANCE, default_sizes
 from blockwright.verify.verdict import Counterexample
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +72,7 @@ def tested(before: ir.PrimFunc, after: ir.PrimFunc, regroups: bool) -> Tested:
                 found = _run(after, arrays, scalars, limit)
                 difference = _difference(before, expected, found, exact, signs)
             except InterpretError as error:
-                if error.code == "BW757":  # beyond what the interpreter runs, not an error
+                if error.code in NOT_RUN:
                     result.why = error.message
                     return result
                 difference = f"the implementation fails: {error.message}"
