@@ -55,7 +55,12 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> Choice:
         if best == before:
             break
     alike = [c for c, estimate in estimates.items() if estimate.seconds <= _ALIKE * time(best)]
-    return min(alike, key=lambda c: _exposed(target, shape, c, estimates[c]))
+    return min(alike, key=lambda c: (_has_tail(shape, c), _exposed(target, shape, c, estimates[c])))
+
+
+def _has_tail(shape: WindowShape, choice: Choice) -> bool:
+    """Whether the last tile of a row is not whole, which the model does not count apart."""
+    return shape.known_columns % choice[0].columns != 0
 
 
 def _exposed(target: Target, shape: WindowShape, choice: Choice, estimate: Estimate) -> float:
