@@ -122,3 +122,36 @@ def test_a_computed_size_is_that_which_the_callee_proves_not_negative(
     exe = bw.compile(bw.from_source(f"@I.ir_module\nclass Module:\n{text}"))
     with pytest.raises(bw.BlockwrightError):
         exe(floats(1))  # n - 2 is negative
+
+
+CHOSEN = """
+    @R.function(private=True)
+    def numbers(s: R.Shape(["k"])):
+        k = T.int64()
+        R.func_attr({"tir_var_lower_bound": {"k": 2}})
+        return R.arange(0, k, 1, "int64")
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), c: R.Tensor((), "bool")):
+        n = T.int64()
+        if c:
+            def f(v: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+                unused = cls.numbers(R.shape([n]))
+                return v
+            g = f
+        else:
+            def h(v: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+                return R.negative(v)
+            g = h
+        return R.invoke_closure(g, (x,), sinfo_args=R.Tensor((n,), "float32"))
+"""
+
+
+def test_functions_chosen_at_run_time_check_the_ranges_of_what_they_inline() -> None:
+    module = bw.from_source(f"@I.ir_module\nclass Module:\n{CHOSEN}")
+    for run in (lambda *a: bw.interpret(module, *a), bw.compile(module)):
+        np.testing.assert_array_equal(run(floats(1, 2), np.array(True)), [1, 2])
+        np.testing.assert_array_equal(run(floats(1), np.array(False)), [-1])
+        with pytest.raises(bw.BlockwrightError) as caught:
+            run(floats(1), np.array(True))
+        assert caught.value.code == "BW708"

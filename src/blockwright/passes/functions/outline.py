@@ -73,7 +73,9 @@ class Outliner:
             captured.append(ir.GraphVar(label, info=shape.info))
             inputs.append(shape)
         known = dict(zip((*own, *used), (*mine, *captured), strict=False))
-        copied = _Copy(known, self.infos, self.symbols)(body)
+        inside = self._bound_inside(body)  # keep their names: each call checks their ranges
+        denoted = {s: size for s, size in self.symbols.items() if s not in inside}
+        copied = _Copy(known, self.infos, denoted)(body)
         name = unique_name(base, {*self.functions, *self.created})
         attrs = {k: v for k, v in self.caller.attrs.items() if k.startswith("tir_var_")}
         self.created[name] = ir.GraphFunction((*mine, *captured), copied, info, attrs)
@@ -98,10 +100,7 @@ class Outliner:
         none."""
         # A call inside the module binds only symbols that are a whole dimension of an argument.
         bound = {s for p in captured for s in ir.symbolic_vars(p.info)}
-        visible = _visible_symbols(self.caller, body)
-        inside = {
-            s for cast in ir.collect(body, ir.MatchCast) for s in ir.symbolic_vars(cast.pattern)
-        } - visible  # a cast to a symbol that is bound around the body is a check
+        visible, inside = _visible_symbols(self.caller, body), self._bound_inside(body)
         stated = [i for i in (info, *(p.info for p in (*own, *captured))) if i is not None]
         used = (*ir.collect(body, ir.Var), *(v for i in stated for v in ir.collect(i, ir.Var)))
         outer = dict.fromkeys(
@@ -113,6 +112,12 @@ class Outliner:
         # Others are those of function values, which calls bind.
         needed = tuple(v for v in outer if v in visible and v not in bound)
         return ir.ShapeExpr(needed, info=ir.ShapeInfo(needed)) if needed else None
+
+    def _bound_inside(self, body: ir.SeqExpr) -> set[ir.Var]:
+        """The symbols that casts of a body bind; others that they mention are checked only."""
+        casts = ir.collect(body, ir.MatchCast)
+        mentioned = {s for cast in casts for s in ir.symbolic_vars(cast.pattern)}
+        return mentioned - _visible_symbols(self.caller, body)
 
 
 def _visible_symbols(function: ir.GraphFunction, part: ir.SeqExpr) -> set[ir.Var]:
