@@ -68,7 +68,7 @@ class Knowledge:
             self._learn(("equal", var, value))
 
     def _bind_loaded(self, var: Var, domain: Range) -> None:
-        """Declare the part of a domain that holds whatever is loaded from changing memory."""
+        """Declare the bounds of a domain that do not depend on the values in changing memory."""
         space = self._space
         low = self.exact(domain.min)
         high = space.add(space.add(low, self.exact(domain.extent)), space.const(-1))

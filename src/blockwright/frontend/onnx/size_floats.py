@@ -26,7 +26,7 @@ _USUAL = {"float16": 1024}
 _USUAL_OF_OTHERS = 256
 """Sizes up to these must be within the bounds of exact arithmetic."""
 _EVEN = {"float32": 3}
-"""How far the bounds are extended for even numbers."""
+"""The largest `k` for which multiples of `2^k` are accepted up to `2^k` times the bounds."""
 _PRECISION = {"float16": (11, 15), "float32": (24, 40), "float64": (53, 40)}
 """Bits of the significand, and the base-2 logarithm up to which values are followed here."""
 _SMALLEST = -10
@@ -199,7 +199,7 @@ def require(call: Call, needs: Sequence[Need]) -> None:
         label = f"{call.op} {call.name}".rstrip().replace("%", "%%")
         low = ir.compare(ir.GE, need.value, ir.const(need.low, I64))
         fits = f"at most {need.high}" if known.prove(low) else f"from {need.low} to {need.high}"
-        fits += f" ({2 * need.high} if it is even, and so on)" if need.even else ""
+        fits += f" ({2 * need.high} if it is even)" if need.even else ""
         call.require(
             need.condition,
             f"BW708: {label}: {text} = %d must be {fits}, so that the model's {need.dtype} "

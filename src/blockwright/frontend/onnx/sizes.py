@@ -41,8 +41,8 @@ class Sizes(msgspec.Struct, frozen=True, eq=False):
 class Need(msgspec.Struct, frozen=True, eq=False):
     """Bounds of an expression within which arithmetic in a type is exact.
 
-    `even`: floats of twice the size are multiples of 2, and so on, so that even values may be twice
-    as large, multiples of 4 four times, up to multiples of `2^even`.
+    Attributes: `even` is the largest `k` for which multiples of `2^k` are accepted up to `2^k`
+    times these bounds; a float type still holds them exactly.
     """
 
     value: ir.Expr

@@ -42,7 +42,7 @@ def known_flag(condition: ir.GraphExpr) -> bool | None:
 
 
 def may_be_negative(info: ir.Info | None) -> bool:
-    """Whether a size of an annotation is computed, and negative for some values of its symbols."""
+    """Whether a computed size of an annotation, such as `n - 2`, may be negative."""
     if isinstance(info, ir.TupleInfo):
         return any(map(may_be_negative, info.fields))
     if isinstance(info, ir.TensorInfo):

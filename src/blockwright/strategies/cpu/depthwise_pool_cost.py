@@ -59,12 +59,12 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> Choice:
 
 
 def _has_tail(shape: WindowShape, choice: Choice) -> bool:
-    """Whether the last tile of a row is not whole, which the model does not count apart."""
+    """Whether the last tile of a row is partial; the cost model does not see its own code."""
     return shape.known_columns % choice[0].columns != 0
 
 
 def _exposed(target: Target, shape: WindowShape, choice: Choice, estimate: Estimate) -> float:
-    """What decides between equal times: seconds of all resources together, and starts of tasks."""
+    """Tie-breaker between equal times: the sum over all resources, and the starts of tasks."""
     tile, blocks = choice
     waits = sum(seconds for part in estimate.parts for seconds in part.causes.values())
     tasks = shape.known_rows / blocks.rows * groups_of(shape, tile) / blocks.groups

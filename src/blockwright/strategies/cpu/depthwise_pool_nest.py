@@ -83,7 +83,7 @@ class _Nest:
 
     def task(self) -> Nest:
         """What one task does."""
-        image = self.row * shape_rows(self.shape)
+        image = self.row * _rows_of(self.shape)
         data = BufferNode("data", max(self.whole, image) * (self.shape.tasks or 1))
         if not self.blocks.copied:
             return self.window(data, self.pitch, self.row, image)
@@ -260,7 +260,7 @@ class _Nest:
         }
 
 
-def shape_rows(shape: WindowShape) -> int:
+def _rows_of(shape: WindowShape) -> int:
     """Rows of the data of one image."""
     return (shape.known_rows - 1) * shape.row_step + shape.row_reach
 
