@@ -163,7 +163,7 @@ def canonicalize(
         if node(sch, copy).writes[0].buffer.dtype is not dtype:
             sch.widen_dtype(copy, 0, dtype.name)
     terms = extent_of(before, depth[-1])
-    ragged = kernel.group > 1 and (terms is None or terms % kernel.group > 0)
+    ragged = whole[-1] > 1 and (terms is None or terms % whole[-1] > 0)
     return Canonical(block, a, b, tile, len(depth), kernel, ragged)
 
 
