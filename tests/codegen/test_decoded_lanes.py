@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import blockwright as bw
 from blockwright import ir
 from blockwright.build import build
-from blockwright.codegen.llvm.lane_offsets import lane_offsets
+from blockwright.analysis.lane_offsets import lane_offsets
 from blockwright.script.compute import Program
 from blockwright.strategies import apply_strategies
 from blockwright.target import Target

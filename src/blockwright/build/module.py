@@ -169,7 +169,7 @@ class Module(Uncopied):
                     code="BW604",
                     help='build for target="native"',
                 )
-            if any("x86_amx" in u.text for u in self.compiled.units) and not request_tiles():
+            if any("@llvm.x86.ldtilecfg" in u.text for u in self.compiled.units) and not request_tiles():
                 raise BuildError(
                     f"the system does not let this process use the AMX tiles of {self.target.name}",
                     code="BW604",

@@ -5,6 +5,7 @@ from blockwright.intrin.dot_tile import dot_tile_name
 from blockwright.intrin.matrix_tile import matrix_tile
 from blockwright.intrin.register_tile import outer_product_name
 from blockwright.intrin.registry import IntrinVerdict, TensorIntrin
+from blockwright.intrin.tile_registers import tile_register
 
 __all__ = [
     "IntrinVerdict",
@@ -13,4 +14,5 @@ __all__ = [
     "dot_tile_name",
     "matrix_tile",
     "outer_product_name",
+    "tile_register",
 ]

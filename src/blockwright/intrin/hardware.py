@@ -11,9 +11,9 @@ BFMLALT and BFMLALB one after the other. Arm's BFDOT and BFMMLA round otherwise,
 their own: `dot2_bf16_odd`, `mma_2x2x4_bf16_odd`. See docs/semantics.md.
 
 `mma_2x2x8_s8s8(c, a, b)` adds a 2 × 8 by 8 × 2 product to c[4]: a has rows, b has columns, each of
-8 consecutive elements. `mma_16x16x64_s8s8` does so for AMX tiles: b[16 * 64] is [k / 4][n][4].
-Instructions of matrices are compiled and checked in assembly, but not measured: no strategy
-chooses them.
+8 consecutive elements; no strategy chooses these instructions of Arm, which are checked in assembly
+only. `mma_16x16x64_s8s8` does so for AMX, where b[16 * 64] is [k / 4][n][4]: its operands are tile
+registers, buffers of scope "amx.tile" (`intrin.tile_registers`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class Form(msgspec.Struct, frozen=True):
         element: LLVM type of the elements of A and B as the intrinsic takes them.
         adds: whether the intrinsic takes the accumulator; else it returns the sum of products.
         swapped: whether B comes before A.
-        tile: whether operands are AMX tiles.
         then: a second intrinsic, applied to the result of the first and the same A and B.
     """
 
@@ -46,7 +45,6 @@ class Form(msgspec.Struct, frozen=True):
     element: str
     adds: bool = True
     swapped: bool = False
-    tile: bool = False
     then: str = ""
 
 
@@ -173,6 +171,11 @@ class MatrixProduct(DotProduct, frozen=True):
     groups: int = 1
 
     @property
+    def in_tiles(self) -> bool:
+        """Whether the operands are tile registers of AMX."""
+        return self.groups > 1
+
+    @property
     def depth(self) -> int:
         return self.group * self.groups
 
@@ -294,7 +297,7 @@ def _matrices(
     amx, odd = "amx-tile" in features, "bf16" in features
     group = 32 // ir.dtype_of(a).bits if amx else depth
     element = "i32" if amx else "bfloat" if odd else "i8"
-    form = Form(intrinsic, frozenset(features), element, tile=amx)
+    form = Form(intrinsic, frozenset(features), element)
     name = f"mma_{m}x{n}x{depth}_{types}" + ("_odd" if odd else "")
     return MatrixProduct(name, group, a, b, total, {m * n: (form,)}, odd, m, n, depth // group)
 
@@ -305,13 +308,13 @@ MATRIX_PRODUCTS: dict[str, MatrixProduct] = {
     row.name: row
     for row in (
         *(
-            _matrices(_TILE, a, b, "int32", f"x86.{name}.internal", "amx-tile", "amx-int8")
+            _matrices(_TILE, a, b, "int32", f"x86.{name}", "amx-tile", "amx-int8")
             for name, a, b in (
                 ("tdpbssd", "int8", "int8"), ("tdpbsud", "int8", "uint8"),
                 ("tdpbusd", "uint8", "int8"), ("tdpbuud", "uint8", "uint8"),
             )
         ),
-        _matrices((16, 16, 32), "bfloat16", "bfloat16", "float32", "x86.tdpbf16ps.internal",
+        _matrices((16, 16, 32), "bfloat16", "bfloat16", "float32", "x86.tdpbf16ps",
                   "amx-tile", "amx-bf16"),
         _matrices(_BLOCK, "int8", "int8", "int32", _ARM("smmla"), "i8mm"),
         _matrices(_BLOCK, "uint8", "uint8", "int32", _ARM("ummla"), "i8mm"),

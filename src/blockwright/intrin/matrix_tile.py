@@ -3,7 +3,7 @@
 Names are those of the rows of `intrin.hardware`, for example `mma_16x16x64_s8s8`. Each operand is
 contiguous. Where the instruction reads B in groups of k, the position within a group is an axis of
 both operands: A is `[m][k / group][group]`, B is `[k / group][n][group]`, and the block has two
-reduction iterators. Otherwise A is `[m][k]` and B `[n][k]`.
+reduction iterators; all three operands are in tile registers. Otherwise A is `[m][k]` and B `[n][k]`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.intrin.hardware import MATRIX_PRODUCTS, MatrixProduct
 from blockwright.intrin.registry import TensorIntrin
-from blockwright.intrin.tile_programs import index, product_meaning, tile_function
+from blockwright.intrin.tile_programs import (
+    contiguous,
+    product_meaning,
+    tile_function,
+    whole_index,
+)
+from blockwright.target.scopes import TILE_SCOPE
 
 
 def matrix_tile(name: str) -> TensorIntrin | None:
@@ -29,39 +35,15 @@ def _buffers(row: MatrixProduct) -> list[ir.Buffer]:
     else:
         a, b = (row.m, row.depth), (row.n, row.depth)
     shapes = {"A": (row.a, a), "B": (row.b, b), "C": (row.accumulator, (row.m, row.n))}
-    return [_contiguous(name, kind, shape) for name, (kind, shape) in shapes.items()]
-
-
-def _contiguous(name: str, kind: str, shape: tuple[int, ...]) -> ir.Buffer:
-    strides, step = list[ir.Expr](), 1
-    for extent in reversed(shape):
-        strides.insert(0, index(step))
-        step *= extent
-    return ir.Buffer(
-        name, ir.dtype_of(kind), tuple(map(index, shape)), strides=tuple(strides), offset_factor=1
-    )
+    scope = TILE_SCOPE if row.in_tiles else "global"
+    return [contiguous(name, kind, shape, scope) for name, (kind, shape) in shapes.items()]
 
 
 def _implementation(row: MatrixProduct) -> ir.PrimFunc:
     a, b, c = buffers = _buffers(row)
-    total, left, right = (ir.BufferLoad(buffer, _whole(buffer)) for buffer in (c, a, b))
+    total, left, right = (ir.BufferLoad(buffer, whole_index(buffer)) for buffer in (c, a, b))
     value = ir.Call(row.name, (total, left, right), total.dtype)
-    return tile_function("implementation", buffers, ir.BufferStore(c, value, _whole(c)))
-
-
-def _whole(buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
-    """Indices of all elements in their order in memory, as vectors."""
-    extents = [ir.const_int(extent) or 0 for extent in buffer.shape]
-    count = 1
-    for extent in extents:
-        count *= extent
-    rest: ir.Expr = ir.Ramp(index(0), index(1), count)
-    result: list[ir.Expr] = []
-    for extent in reversed(extents[1:]):
-        size = ir.Broadcast(index(extent), count)
-        result.insert(0, ir.FloorMod(rest, size))
-        rest = ir.FloorDiv(rest, size)
-    return (rest, *result)
+    return tile_function("implementation", buffers, ir.BufferStore(c, value, whole_index(c)))
 
 
 TensorIntrin.add_family(matrix_tile, compare=False)

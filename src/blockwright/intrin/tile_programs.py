@@ -10,6 +10,37 @@ def index(value: int) -> ir.Expr:
     return ir.const(value, "int64")
 
 
+def contiguous(name: str, kind: str, shape: tuple[int, ...], scope: str = "global") -> ir.Buffer:
+    """A buffer that must be contiguous where an intrinsic is used."""
+    strides, step = list[ir.Expr](), 1
+    for extent in reversed(shape):
+        strides.insert(0, index(step))
+        step *= extent
+    return ir.Buffer(
+        name,
+        ir.dtype_of(kind),
+        tuple(map(index, shape)),
+        scope=scope,
+        strides=tuple(strides),
+        offset_factor=1,
+    )
+
+
+def whole_index(buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
+    """Indices of all elements in their order in memory, as vectors."""
+    extents = [ir.const_int(extent) or 0 for extent in buffer.shape]
+    count = 1
+    for extent in extents:
+        count *= extent
+    rest: ir.Expr = ir.Ramp(index(0), index(1), count)
+    result: list[ir.Expr] = []
+    for extent in reversed(extents[1:]):
+        size = ir.Broadcast(index(extent), count)
+        result.insert(0, ir.FloorMod(rest, size))
+        rest = ir.FloorDiv(rest, size)
+    return (rest, *result)
+
+
 def tile_function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.PrimFunc:
     """A function of A, B and C whose root block reads all three and writes C."""
     a, b, c = buffers

@@ -7,8 +7,10 @@ whether an iteration reads elements that it did not write itself.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 
+from blockwright.analysis.lane_offsets import LaneOffsets, lane_offsets
 from blockwright.arith import Analyzer, bound_region
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
@@ -33,6 +35,7 @@ from blockwright.ir import (
     logical_not,
     structural_equal,
     substitute,
+    walk,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
@@ -151,10 +154,36 @@ def _of_lane(index: Expr, lane: Var) -> Expr | None:
         return index.value
     if isinstance(index, E.Ramp):
         return add(index.base, E.Mul(lane, index.stride))
+    if isinstance(index, E.Cast) and index.type.is_int:
+        inner = _of_lane(index.value, lane)
+        return None if inner is None else E.Cast(index.type.element, inner)
     if isinstance(index, _LANE_WISE):
         a, b = _of_lane(index.a, lane), _of_lane(index.b, lane)
         return None if a is None or b is None else type(index)(a, b)
     return None
+
+
+def _box_of_lanes(indices: Sequence[Expr]) -> tuple[Range, ...] | None:
+    """The box whose elements the lanes of several vector indices enumerate; None for others.
+
+    Digits of the lane's number are such indices: `lane // 16` and `lane % 16` of 256 lanes.
+    """
+    if sum(index.dtype.lanes > 1 for index in indices) < 2:
+        return None
+    lanes = max(index.dtype.lanes for index in indices)
+    ranges: list[Range] = []
+    places: list[tuple[int, ...]] = []
+    for index in indices:
+        found = lane_offsets(index) if index.dtype.lanes > 1 else LaneOffsets(index, (0,) * lanes)
+        if found is None:
+            return None
+        low, high = min(found.offsets), max(found.offsets)
+        dtype = index.dtype.element
+        base = const(0, dtype) if found.base is None else found.base
+        ranges.append(Range(add(base, const(low, base.dtype)), const(high - low + 1, base.dtype)))
+        places.append(found.offsets)
+    count = math.prod(max(at) - min(at) + 1 for at in places)
+    return tuple(ranges) if len(set(zip(*places, strict=True))) == count else None
 
 
 class _Finder:
@@ -238,7 +267,10 @@ class _Finder:
                 self.guards.pop()
 
     def _attribute(self, node: S.AttrStmt) -> None:
-        """A declared region counts as read and written; it covers the addresses inside."""
+        """A declared region counts as read and written; it covers the addresses inside.
+
+        Without addresses, the accesses inside tell what is written before it is read.
+        """
         region: BufferRegion | None = None
         if node.key == TOUCHED_REGION:
             region = node.node
@@ -248,10 +280,19 @@ class _Finder:
             self.visit(node.body)
             return
         ranges = tuple(Range(self._inline(r.min), self._inline(r.extent)) for r in region.region)
-        self._record(ranges, reads=True, writes=True)
+        seen = node.key == MATCH_BUFFER and not self._escapes(node.body)
+        if not seen:
+            self._record(ranges, reads=True, writes=True)
         self.stated += 1
         self.visit(node.body)
         self.stated -= 1
+        if seen:
+            self._record(ranges, reads=True, writes=True)
+
+    def _escapes(self, body: Stmt) -> bool:
+        """Whether a statement takes an address of the buffer."""
+        calls = (n for n in walk(body) if isinstance(n, Call) and n.args)
+        return any(n.op in ("address_of", "tensor") and self._is_own(n.args[0]) for n in calls)
 
     def _is_own(self, target: Expr) -> bool:
         return isinstance(target, BufferLoad) and target.buffer is self.buffer
@@ -263,9 +304,10 @@ class _Finder:
 
     def _add(self, indices: tuple[Expr, ...], *, writes: bool) -> None:
         loops = len(self.loops)
-        region = tuple(
-            self._point(self._inline(index), extent)
-            for index, extent in zip(indices, self.buffer.shape, strict=True)
+        inlined = tuple(map(self._inline, indices))
+        region = _box_of_lanes(inlined) or tuple(
+            self._point(index, extent)
+            for index, extent in zip(inlined, self.buffer.shape, strict=True)
         )
         self._record(region, reads=not writes, writes=writes)
         del self.loops[loops:]

@@ -255,6 +255,7 @@ CODES: dict[str, str] = {
     "BW633": "Unrolled loop exceeds the limit on copies.",
     "BW634": "Sanitizer cannot check a vector of indices or divisors.",
     "BW636": "Annotation does not fit its loop.",
+    "BW637": "Tile registers used otherwise than a whole tile at a time, or too many.",
     "BW640": "Invalid generated code (internal error).",
     "BW641": "Worker process died before it finished.",
     "BW642": "Program text does not round-trip (internal error).",

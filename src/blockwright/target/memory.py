@@ -7,7 +7,7 @@ import msgspec
 from blockwright.target.core import Core
 from blockwright.target.gpu import Multiprocessors
 from blockwright.target.isa import VectorISA
-from blockwright.target.scopes import MemoryScope
+from blockwright.target.scopes import TILE_MEMORY, MemoryScope
 
 
 class Cache(msgspec.Struct, frozen=True):
@@ -48,10 +48,12 @@ def scope_of(space: MemorySpace) -> MemoryScope:
 
 
 def cpu_spaces(
-    core: Core, isa: VectorISA, caches: tuple[Cache, ...], cores: int
+    core: Core, isa: VectorISA, caches: tuple[Cache, ...], cores: int, tiles: bool = False
 ) -> tuple[MemorySpace, ...]:
-    """The memory spaces of a CPU, nearest first."""
-    registers = MemorySpace("registers", isa.registers * isa.bits // 8, 0, 0, 1, "local")
+    """The memory spaces of a CPU, nearest first; `tiles`: whether it has the registers of AMX."""
+    registers = [MemorySpace("registers", isa.registers * isa.bits // 8, 0, 0, 1, "local")]
+    if tiles:
+        registers.append(MemorySpace("tiles", TILE_MEMORY.max_bytes, 0, 0, 1, TILE_MEMORY.name))
     first = MemorySpace("L1", caches[0].size, core.load_bytes, 0, caches[0].shared_by)
     rates = zip(caches[1:], core.cache_bandwidth, core.miss_latency, strict=False)
     outer = [
@@ -59,7 +61,7 @@ def cpu_spaces(
         for level, (cache, rate, wait) in enumerate(rates, 2)
     ]
     rate, wait = core.dram_bandwidth_per_core(cores), core.miss_latency[-1]
-    return (registers, first, *outer, MemorySpace("memory", 0, rate, wait, cores, "global"))
+    return (*registers, first, *outer, MemorySpace("memory", 0, rate, wait, cores, "global"))
 
 
 def gpu_spaces(gpu: Multiprocessors) -> tuple[MemorySpace, ...]:

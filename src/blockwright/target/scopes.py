@@ -19,7 +19,7 @@ class MemoryScope(msgspec.Struct, frozen=True):
         owner: the execution scope whose members share one copy ("device" for everyone).
         constant_size: whether the size must be known when compiling.
         max_bytes: capacity per owner; 0 means bounded by memory only.
-        fragment: held in registers across a warp; elements have no addresses.
+        fragment: held in registers, of a matrix unit or across a warp; elements have no addresses.
     """
 
     name: str
@@ -78,6 +78,14 @@ CPU_MEMORY: tuple[MemoryScope, ...] = (
 )
 """`local` beyond its capacity becomes per-thread scratch, so that stacks stay small."""
 
+TILE_SCOPE = "amx.tile"
+TILE_BYTES = 1024  # 16 rows of 64 bytes
+TILES = 8
+TILE_MEMORY = MemoryScope(
+    TILE_SCOPE, "thread", constant_size=True, max_bytes=TILES * TILE_BYTES, fragment=True
+)
+"""The tile registers of AMX."""
+
 CPU_EXECUTION: tuple[ExecutionScope, ...] = (
     ExecutionScope("device"),
     ExecutionScope("thread"),
@@ -107,7 +115,7 @@ def gpu_memory(shared_bytes: int) -> tuple[MemoryScope, ...]:
     )
 
 
-_declared: set[str] = set(_FRAGMENTS)
+_declared: set[str] = {TILE_SCOPE, *_FRAGMENTS}
 _ROOTS = ("global", "shared", "local", "warp")
 SCOPES_HELP = (
     '"global", "shared", "local" and "warp", these with a suffix of your own such as '

@@ -34,6 +34,8 @@ from blockwright.target.memory import Cache, MemorySpace, cpu_spaces, gpu_spaces
 from blockwright.target.scopes import (
     CPU_EXECUTION,
     CPU_MEMORY,
+    TILE_MEMORY,
+    TILE_SCOPE,
     ExecutionScope,
     LaunchLimits,
     MemoryScope,
@@ -244,7 +246,8 @@ class Target:
         if gpu is not None:
             return gpu_spaces(gpu)
         assert isa is not None
-        core = cpu_spaces(self.core, isa, self.caches, self.num_threads)
+        tiles = self.memory_scope(TILE_SCOPE) is not None
+        core = cpu_spaces(self.core, isa, self.caches, self.num_threads, tiles)
         return (*self.own_spaces, *core)
 
     @property
@@ -373,7 +376,8 @@ def _cpu(
         "vector_registers": isa.registers, "fma": arch == "aarch64" or "fma" in features,
         "num_threads": processors, "caches": caches or _DEFAULT_CACHES,
         "_core": core_of(arch, bits), "compute_capability": 0, "device": 0,
-        "memory_scopes": CPU_MEMORY, "execution_scopes": CPU_EXECUTION,
+        "memory_scopes": (*CPU_MEMORY, *[TILE_MEMORY] * ("amx-tile" in features)),
+        "execution_scopes": CPU_EXECUTION,
         "launch": None, "own_units": (), "own_spaces": (),
     }  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from blockwright.codegen.llvm import integers, nontemporal, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter
-from blockwright.codegen.llvm.lane_offsets import lane_offsets
+from blockwright.analysis.lane_offsets import lane_offsets
 from blockwright.codegen.llvm.values import (
     Value,
     int_const,

@@ -21,7 +21,7 @@ from blockwright.codegen.llvm import (
 )
 from blockwright.codegen.llvm.real import Real
 from blockwright.codegen.llvm.values import Value, element_of, int_const, lanes_of, suffix, vector
-from blockwright.intrin.hardware import PRODUCTS, Form
+from blockwright.intrin.hardware import PRODUCTS
 from blockwright.ir import (
     BufferLoad,
     Builtin,
@@ -37,9 +37,9 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
+from blockwright.target.scopes import TILE_SCOPE
 
-_WRITTEN_OUT = 64  # lanes of a product of matrices that is computed without an instruction for it
-_TILE_WORDS = 256  # 32-bit words of an AMX tile
+_WRITTEN_OUT = 64  # lanes of a product of vectors; longer ones are products of tile registers
 
 if TYPE_CHECKING:
     from blockwright.codegen.llvm.emitter import FunctionEmitter
@@ -208,12 +208,11 @@ def _dot(c: ExprEmitter, expr: Call) -> Value:
     """A product of lanes or matrices: instructions of the target, or elementary operations."""
     dot, lanes = PRODUCTS[expr.op], expr.dtype.lanes
     found = dot.form(lanes, c.e.module.target.feature_set)
-    if found is None and dot.tile > _WRITTEN_OUT:
-        needs = sorted({name for form in dot.forms[dot.tile] for name in form.features})
+    if dot.tile > _WRITTEN_OUT:
         raise BuildError(
-            f"{dot.name} is too large for {c.e.module.target} to write it out",
-            code="BW601",
-            help=f"use a target with {' and '.join(needs)}, or dot products of lanes",
+            f"{dot.name} multiplies tile registers, not vectors",
+            code="BW637",
+            help=f"let its operands and its result be buffers of scope {TILE_SCOPE!r}",
         )
     if found is None:
         return c.value(dot.meaning(*expr.args))
@@ -224,9 +223,6 @@ def _dot(c: ExprEmitter, expr: Call) -> Value:
         first, count = start * dot.ratio, width * dot.ratio
         factors = [_slice(c.e, v, first, count) for v in (a, b)]
         sums = _slice(c.e, total, start, width)
-        if form.tile:
-            parts.append(_tile_product(c.e, form, sums, *factors))
-            continue
         factors = [c.e.bitcast(v, vector(form.element, count)) for v in factors]
         pair = factors[::-1] if form.swapped else factors
         if form.adds:
@@ -236,19 +232,6 @@ def _dot(c: ExprEmitter, expr: Call) -> Value:
             products = c.e.intrinsic(form.intrinsic, sums.type, *pair)
             parts.append(c.e.binary("add", sums, products))
     return _joined(c.e, parts)
-
-
-def _tile_product(e: FunctionEmitter, form: Form, *operands: Value) -> Value:
-    """A product of AMX tiles of 16 rows of 64 bytes; LLVM configures and assigns tile registers."""
-    whole = vector("i32", _TILE_WORDS)
-    size = [int_const(count, "i16") for count in (16, 64, 64)]
-    tiles = [
-        e.intrinsic(f"x86.cast.vector.to.tile.v{_TILE_WORDS}i32", "x86_amx", e.bitcast(v, whole))
-        for v in operands
-    ]
-    result = e.intrinsic(form.intrinsic, "x86_amx", *size, *tiles)
-    words = e.intrinsic(f"x86.cast.tile.to.vector.v{_TILE_WORDS}i32", whole, result)
-    return e.bitcast(words, operands[0].type)
 
 
 def _slice(e: FunctionEmitter, value: Value, start: int, count: int) -> Value:

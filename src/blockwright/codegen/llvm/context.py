@@ -94,6 +94,7 @@ class FunctionContext:
         callees: symbol of each function of the program, by name.
         parallel_count: counter for naming the bodies of parallel loops.
         poll: in a host program, the address of the time of the next check for signals.
+        tiles: first register of each buffer in tile registers; tiles_used: registers in use.
         streamed: buffers written with non-temporal stores (`nontemporal`).
         shifted: stores whose vectors are realigned to cache lines (`nontemporal_unaligned`).
         loops: variables of the enclosing loops; ahead, shared: prefetch state of loads;
@@ -112,6 +113,8 @@ class FunctionContext:
     parallel_count: list[int] = dataclasses.field(default_factory=lambda: [0])
     inside_parallel: bool = False
     poll: Value | None = None
+    tiles: dict[Buffer, int] = dataclasses.field(default_factory=dict[Buffer, int])
+    tiles_used: int = 0
     streamed: frozenset[Buffer] = frozenset()
     shifted: Mapping[BufferStore, Shifted] = dataclasses.field(
         default_factory=dict[BufferStore, "Shifted"]

@@ -27,6 +27,7 @@ from blockwright.ir import (
     const,
     substitute,
 )
+from blockwright.target.scopes import TILE_SCOPE
 
 ALIGNMENT = 64
 _SMALL_GLOBAL = 4096
@@ -119,8 +120,8 @@ def _tasks(node: Node, lets: dict[Var, Expr]) -> Iterator[tuple[For, dict[Var, E
 def stack_plan(body: Node) -> set[Buffer]:
     """Buffers placed in the function's stack frame: in program order, while there is room."""
     used, chosen = 0, set[Buffer]()
-    for allocate in _allocates(body):
-        if on_stack(allocate.buffer, used):
+    for allocate in allocations(body):
+        if allocate.buffer.scope != TILE_SCOPE and on_stack(allocate.buffer, used):
             chosen.add(allocate.buffer)
             used += constant_bytes(allocate.buffer) or 0
     return chosen
@@ -142,7 +143,8 @@ def block_plan(body: Node, on_stack: set[Buffer], known: set[Var]) -> list[Slot]
         if isinstance(node, Allocate):
             buffer = node.buffer
             used = {v for extent in buffer.shape for v in collect(extent, Var)}
-            if buffer not in on_stack and used <= known and buffer not in planned:
+            own = buffer in on_stack or buffer.scope == TILE_SCOPE
+            if not own and used <= known and buffer not in planned:
                 slots.append(Slot(buffer, after))
                 planned.add(buffer)
                 after = buffer
@@ -153,7 +155,7 @@ def block_plan(body: Node, on_stack: set[Buffer], known: set[Var]) -> list[Slot]
     return slots
 
 
-def _allocates(body: Node) -> Iterator[Allocate]:
+def allocations(body: Node) -> Iterator[Allocate]:
     """Allocations of this function, excluding those in its parallel loops."""
     stack = [body]
     while stack:

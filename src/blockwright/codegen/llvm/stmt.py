@@ -14,6 +14,7 @@ from blockwright.codegen.llvm import (
     nontemporal,
     nontemporal_unaligned,
     scratch_plan,
+    tiles,
 )
 from blockwright.codegen.llvm.context import FunctionContext, Memory
 from blockwright.codegen.llvm.emitter import LoopTargets
@@ -67,6 +68,7 @@ class StmtEmitter:
         slots = scratch_plan.block_plan(body, self._stack, set(self.context.variables))
         if slots:
             self._take_block(slots)
+        tiles.configure(self.context, body)
         if inner is None:
             self.run(body)
         else:
@@ -157,7 +159,8 @@ class StmtEmitter:
             self.run(part)
 
     def on_BufferStore(self, stmt: BufferStore) -> None:
-        access.store(self.expressions, stmt)
+        emit = tiles.store if tiles.is_tile_store(stmt) else access.store
+        emit(self.expressions, stmt)
 
     def on_Evaluate(self, stmt: Evaluate) -> None:
         if not isinstance(stmt.value, IntImm):
@@ -255,6 +258,11 @@ class StmtEmitter:
     # ---------------------------------------------------------------- storage
     def on_Allocate(self, stmt: Allocate) -> None:
         buffer = stmt.buffer
+        if tiles.in_tiles(buffer):
+            tiles.allocate(self.context, stmt)
+            self.run(stmt.body)
+            tiles.release(self.context, buffer)
+            return
         if buffer in self._stack:
             size = scratch_plan.constant_bytes(buffer) or 0
             pointer = self.e.stack(max(size, 1))

@@ -65,6 +65,8 @@ class _SplitVectors(Statements):
     def rewrite_BufferStore(self, node: BufferStore) -> Stmt:
         lanes = node.value.dtype.lanes
         length = self.target.lanes(node.buffer.dtype.element)
+        if self._moves_fragment(node):
+            return node
         if lanes <= length or not _reads_own_elements(node, self.roots):
             return node
         try:
@@ -72,6 +74,12 @@ class _SplitVectors(Statements):
         except _NotLaneWise:
             return node
         return sequence(parts)
+
+    def _moves_fragment(self, node: BufferStore) -> bool:
+        """Whether a store fills or reads registers that are accessed as a whole only."""
+        loads = (n.buffer for n in walk(node.value) if isinstance(n, BufferLoad))
+        scopes = (self.target.memory_scope(b.scope) for b in (node.buffer, *loads))
+        return any(scope is not None and scope.fragment for scope in scopes)
 
 
 def _pieces(lanes: int, length: int) -> list[tuple[int, int]]:

@@ -65,6 +65,8 @@ def _combined(node: E.BinaryOp, a: LaneOffsets, b: LaneOffsets) -> LaneOffsets |
     divides = isinstance(node, (E.FloorDiv, E.FloorMod))
     if fold is None or (divides and 0 in b.offsets):
         return None
+    if isinstance(node, E.Mul) and a.base is not None:
+        return _scaled(a, b)
     if (a.base is not None or b.base is not None) and not isinstance(node, (E.Add, E.Sub)):
         return None
     base = a.base
@@ -73,3 +75,13 @@ def _combined(node: E.BinaryOp, a: LaneOffsets, b: LaneOffsets) -> LaneOffsets |
         combine = build.add if isinstance(node, E.Add) else build.sub
         base = combine(zero if base is None else base, b.base)
     return LaneOffsets(base, tuple(map(fold, a.offsets, b.offsets)))
+
+
+def _scaled(a: LaneOffsets, b: LaneOffsets) -> LaneOffsets | None:
+    """The product of `a`, which has a scalar, and `b`, if that is one constant."""
+    assert a.base is not None
+    if b.base is not None or len(set(b.offsets)) != 1:
+        return None
+    factor = b.offsets[0]
+    base = build.mul(a.base, build.const(factor, a.base.dtype))
+    return LaneOffsets(base, tuple(offset * factor for offset in a.offsets))

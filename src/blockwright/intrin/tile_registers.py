@@ -1,0 +1,95 @@
+"""Tile registers of AMX: fill them with zeros, load them, store them.
+
+    tile_zero_float32       Y[i, j] = 0
+    tile_load_bfloat16      Y[r, g, e] = X[r, g, e]      X: 16 rows of 64 bytes, at any distance
+    tile_store_float32      Y[i, j] = X[i, j]            Y: 16 rows of 64 bytes, at any distance
+
+The other operand has scope "amx.tile". A tile of elements narrower than 32 bits is
+`[16][16][elements of a group]`, as `matrix_tile` multiplies it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from blockwright import ir
+from blockwright.intrin.registry import TensorIntrin
+from blockwright.intrin.tile_programs import contiguous, index, whole_index
+from blockwright.target.scopes import TILE_SCOPE
+
+_NAME = re.compile(r"tile_(?:(zero|store)_(float32|int32)|(load)_(bfloat16|float16|int8|uint8))\Z")
+_EXTENT = 16
+
+
+def tile_register(name: str) -> TensorIntrin | None:
+    """Return the intrinsic for a name of this family; None for other names."""
+    match = _NAME.match(name)
+    if match is None:
+        return None
+    kind, dtype = match[1] or match[3], match[2] or match[4]
+    group = 32 // ir.dtype_of(dtype).bits
+    shape = (_EXTENT, _EXTENT, group) if group > 1 else (_EXTENT, _EXTENT)
+    return TensorIntrin(
+        name, _each(*_operands(kind, dtype, shape)), _at_once(*_operands(kind, dtype, shape))
+    )
+
+
+def _operands(kind: str, dtype: str, shape: tuple[int, ...]) -> tuple[ir.Buffer | None, ir.Buffer]:
+    """What is read, if anything, and what is written."""
+    tile = contiguous("X" if kind == "store" else "Y", dtype, shape, TILE_SCOPE)
+    if kind == "zero":
+        return None, tile
+    rows = _rows("Y" if kind == "store" else "X", dtype, shape)
+    return (tile, rows) if kind == "store" else (rows, tile)
+
+
+def _rows(name: str, dtype: str, shape: tuple[int, ...]) -> ir.Buffer:
+    """Rows of 64 bytes in memory; the distance between them is a variable."""
+    inner = contiguous(name, dtype, shape[1:])
+    distance = ir.var("s", "int64")
+    return inner.replace(shape=(index(shape[0]), *inner.shape), strides=(distance, *inner.strides))
+
+
+def _function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.PrimFunc:
+    """A function whose root block reads the first of two buffers and writes the last."""
+    *read, written = buffers
+    root = ir.Block("root", (), tuple(map(ir.full_region, read)), (ir.full_region(written),), body)
+    handles = [ir.var(f"{b.name}_handle", "handle") for b in buffers]
+    return ir.PrimFunc(
+        tuple(handles),
+        tuple(zip(handles, buffers, strict=True)),
+        ir.BlockRealize((), ir.const(True, "bool"), root),
+        {"global_symbol": name},
+    )
+
+
+def _each(source: ir.Buffer | None, result: ir.Buffer) -> ir.PrimFunc:
+    """Element by element."""
+    loops = [ir.var(f"i{k}", "int64") for k in range(result.ndim)]
+    iters = tuple(
+        ir.IterVar(ir.var(f"v{k}", "int64"), ir.Range(index(0), extent), ir.IterType.SPATIAL)
+        for k, extent in enumerate(result.shape)
+    )
+    at = tuple(it.var for it in iters)
+    value = ir.const(0, result.dtype) if source is None else ir.load(source, *at)
+    reads = () if source is None else (ir.point_region(source, at),)
+    block = ir.Block(
+        "tile", iters, reads, (ir.point_region(result, at),), ir.BufferStore(result, value, at)
+    )
+    stmt: ir.Stmt = ir.BlockRealize(tuple(loops), ir.const(True, "bool"), block)
+    for var, extent in reversed(list(zip(loops, result.shape, strict=True))):
+        stmt = ir.For(var, index(0), extent, ir.ForKind.SERIAL, stmt)
+    return _function("meaning", [result] if source is None else [source, result], stmt)
+
+
+def _at_once(source: ir.Buffer | None, result: ir.Buffer) -> ir.PrimFunc:
+    """All elements by one statement."""
+    at = whole_index(result)
+    value: ir.Expr = ir.Broadcast(ir.const(0, result.dtype), at[0].dtype.lanes)
+    if source is not None:
+        value = ir.BufferLoad(source, whole_index(source))
+    body = ir.BufferStore(result, value, at)
+    return _function("implementation", [result] if source is None else [source, result], body)
+
+
+TensorIntrin.add_family(tile_register, compare=False)
