@@ -18,6 +18,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
+from blockwright.intrin.hardware import MATRIX_PRODUCTS
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import long_sums
 from blockwright.strategies.cpu.elementwise import spread
@@ -27,10 +28,11 @@ from blockwright.strategies.cpu.gemm_contract import contract, operands_of
 from blockwright.strategies.cpu.gemm_cost import GemmShape
 from blockwright.strategies.cpu.gemm_plan import GemmPlan, best_plan, other_plans
 from blockwright.strategies.cpu.gemm_shape import shape_of
+from blockwright.strategies.cpu.gemm_tiles import contract_in_tiles
 from blockwright.strategies.cpu.inline import inline_where, is_copy
 from blockwright.strategies.cpu.inner_reduction import reduce_lanes
 from blockwright.strategies.cpu.lanes_plan import lanes_plan
-from blockwright.strategies.cpu.micro_kernel import MicroKernel, micro_kernel, offset_of
+from blockwright.strategies.cpu.micro_kernel import MicroKernel, matrix_kernel, micro_kernel, offset_of
 from blockwright.strategies.cpu.register_tiling import RowTile
 from blockwright.strategies.cpu.split_k import Pieces
 from blockwright.strategies.match.blocks import (
@@ -90,7 +92,8 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
 
 
 def _kernel(target: Target, block: ir.Block, facts: Contraction) -> MicroKernel | None:
-    return micro_kernel(target, *_types(block, facts))
+    types = _types(block, facts)
+    return matrix_kernel(target, *types) or micro_kernel(target, *types)
 
 
 def _types(block: ir.Block, facts: Contraction) -> tuple[ir.DType, ir.DType, ir.DType]:
@@ -103,8 +106,9 @@ def _offset_signed(sch: Schedule, handle: BlockRV, target: Target) -> None:
     The sums of the correction are computed once per column, at compile time if B is a constant.
     """
     block, facts = node(sch, handle), operands_of(sch, handle)
-    offset = offset_of(target, *_types(block, facts))
-    if offset is None:
+    types = _types(block, facts)
+    offset = offset_of(target, *types)
+    if offset is None or matrix_kernel(target, *types) is not None:
         return
     at = position_of(facts.a, block.reads)
     _, sums, _ = sch.offset_operand(handle, at, offset, "uint8")
@@ -209,7 +213,8 @@ def apply(sch: Schedule, target: Target, plan: GemmPlan) -> None:
         kept += inline_where(sch, behind)
         tails = [None] * len(program.products)
     for block, tail, one in zip(program.products, tails, plan.contractions, strict=True):
-        contract(sch, block, tail, target, one, program.packed[block])
+        schedule = contract_in_tiles if one.dot in MATRIX_PRODUCTS else contract
+        schedule(sch, block, tail, target, one, program.packed[block])
     for handle in kept:
         if handle not in program.packed.values():
             spread(sch, [handle], target)

@@ -31,6 +31,7 @@ from blockwright.strategies.cpu.micro_kernel import MicroKernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile, choose_register_tile
 from blockwright.strategies.cpu.split_k import WHOLE, Pieces, sum_pieces, whole_pieces
 from blockwright.strategies.match.blocks import (
+    Contraction,
     address_of,
     depth_groups,
     extent_of,
@@ -125,23 +126,9 @@ def canonicalize(
     apart_bytes = row_distance(before, facts.a, inner) * bits // 8
     tile = tile or choose_register_tile(target, rows, columns, bits, apart_bytes, most_rows)
     depth = depth_groups(before, facts)
-    extents = [it.dom.extent for it in before.iter_vars]
-    a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))
-    b = sch.reindex(block, ("read", position_of(facts.b, node(sch, block).reads)))
-    c = sch.reindex(block, ("write", 0))
-    if tail is None:
-        tail = c
-    else:
-        sch.compute_inline(c)
-        align(sch, block, tail)
-    batch = [(p,) for p in facts.batch]
-    outer = [*batch, *((p,) for p in facts.m[:apart])]
-    middle = [(p,) for p in facts.n[:columns_apart]]
-    regroup(sch, block, extents, [*outer, inner, *middle, across, *depth])
-    fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
-    fuse_copy(sch, b, b, extents, [*batch, *middle, across, *depth])
-    fuse_copy(sch, block, tail, extents, [*outer, inner, *middle, across])
-    first, between, last = ([1] * len(axes) for axes in (outer, middle, depth))
+    a, b = fuse_axes(sch, block, tail, facts, apart, columns_apart)
+    before_a, before_b = len(facts.batch) + apart, len(facts.batch) + columns_apart
+    first, between, last = [1] * before_a, [1] * columns_apart, [1] * len(depth)
     whole = list(last)
     steps = [extent_of(before, axes) for axes in depth]
     if steps[-1] is not None:
@@ -155,10 +142,10 @@ def canonicalize(
     a, b = pad_operands(sch, block, a, b, padding, "zero")  # columns are read in vectors: mask them
     if kernel.group > 1:
         for copy in (block, a, b):
-            _split_groups(sch, copy, kernel.group)
-    panels(sch, b, len(batch) + len(middle), tile.columns, kernel.group)
+            split_groups(sch, copy, kernel.group)
+    panels(sch, b, before_b, tile.columns, kernel.group)
     if len(depth) > 1 or kernel.group > 1:
-        _row_last_but_one(sch, a, len(outer), kernel.group)
+        _row_last_but_one(sch, a, before_a, kernel.group)
     for copy, dtype in ((a, kernel.a), (b, kernel.b)):
         if node(sch, copy).writes[0].buffer.dtype is not dtype:
             sch.widen_dtype(copy, 0, dtype.name)
@@ -167,7 +154,38 @@ def canonicalize(
     return Canonical(block, a, b, tile, len(depth), kernel, ragged)
 
 
-def _split_groups(sch: Schedule, block: BlockRV, group: int) -> None:
+def fuse_axes(
+    sch: Schedule,
+    block: BlockRV,
+    tail: BlockRV | None,
+    facts: Contraction,
+    apart: int = 0,
+    columns_apart: int = 0,
+) -> tuple[BlockRV, BlockRV]:
+    """Step 1: fuse the axes of each role; see `canonicalize`. Returns the copies of A and B."""
+    before = node(sch, block)
+    depth = depth_groups(before, facts)
+    extents = [it.dom.extent for it in before.iter_vars]
+    a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))
+    b = sch.reindex(block, ("read", position_of(facts.b, node(sch, block).reads)))
+    c = sch.reindex(block, ("write", 0))
+    if tail is None:
+        tail = c
+    else:
+        sch.compute_inline(c)
+        align(sch, block, tail)
+    inner, across = facts.m[apart:], facts.n[columns_apart:]
+    batch = [(p,) for p in facts.batch]
+    outer = [*batch, *((p,) for p in facts.m[:apart])]
+    middle = [(p,) for p in facts.n[:columns_apart]]
+    regroup(sch, block, extents, [*outer, inner, *middle, across, *depth])
+    fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
+    fuse_copy(sch, b, b, extents, [*batch, *middle, across, *depth])
+    fuse_copy(sch, block, tail, extents, [*outer, inner, *middle, across])
+    return a, b
+
+
+def split_groups(sch: Schedule, block: BlockRV, group: int) -> None:
     """Split the last iterator of a block, a reduction axis or a copy of it, into groups."""
     axes = tuple(ir.Var(it.var.name, it.var.dtype) for it in node(sch, block).iter_vars)
     k = axes[-1]

@@ -19,7 +19,7 @@ import functools
 import msgspec
 
 from blockwright.intrin import dot_tile_name, outer_product_name
-from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct, Form
+from blockwright.intrin.hardware import DOT_PRODUCTS, MATRIX_PRODUCTS, DotProduct, Form
 from blockwright.ir import DType, dtype_of
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -79,6 +79,8 @@ def named_kernel(target: Target, a: DType, b: DType, accumulator: DType, dot: st
     Raises: ScheduleError BW340: no micro-kernel of the target does.
     """
     kernel = micro_kernel(target, a, b, accumulator)
+    if dot in MATRIX_PRODUCTS:
+        kernel = matrix_kernel(target, a, b, accumulator)
     if kernel is None or kernel.dot != dot:
         raise ScheduleError(
             f"the plan's dot={dot!r} does not multiply {a.name} by {b.name} into "
@@ -105,6 +107,16 @@ def micro_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> Micr
     pairs = DOT_PRODUCTS["dot2_s16s16"]
     if accumulator is dtype_of("int32") and all(_fits_int16(x) for x in (a, b)):
         return _of_dot(pairs)
+    return None
+
+
+@functools.cache
+def matrix_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> MicroKernel | None:
+    """The micro-kernel of the target's tile registers for these types; None if it has none."""
+    for row in MATRIX_PRODUCTS.values():
+        form = row.form(row.tile, target.feature_set)
+        if row.in_tiles and _takes(row, a, b, accumulator) and form is not None:
+            return _of_dot(row)
     return None
 
 
