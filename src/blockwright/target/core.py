@@ -106,12 +106,31 @@ class Core(msgspec.Struct, frozen=True):
         return max(work, chain) * (_GAPS if close and self.arithmetic > 1 else 1)
 
 
-def core_of(arch: str, vector_bits: int) -> Core:
-    """The core assumed for an architecture and vector width.
+_WITH_TILES = Core(
+    arithmetic=2,
+    narrow_arithmetic=2,
+    stores=2,
+    issue=6,
+    load_bytes=128.0,
+    store_bytes=64.0,
+    reorder_window=512,
+    cache_bandwidth=(42.0, 7.0, 4.0),
+    source=(
+        "issue rates and latencies: Agner Fog, Instruction tables; bandwidths of the caches and of "
+        "memory: measured on a server core with AMX, one core reading; the others as for AVX-512 "
+        "without AMX"
+    ),
+)
 
-    512 bits: one 512-bit FMA per cycle, as on cores that join two 256-bit units. Cores with two
-    512-bit units are faster; a schedule that suits the narrower ones suits them too.
+
+def core_of(arch: str, vector_bits: int, features: frozenset[str] = frozenset()) -> Core:
+    """The core assumed for an architecture, vector width and features.
+
+    512 bits: one 512-bit FMA per cycle, as on cores that join two 256-bit units. Those with AMX are
+    server cores with two 512-bit units, a large second-level cache and a slow third level.
     """
     if arch == "aarch64":
         return Core(arithmetic=2, load_bytes=32, store_bytes=16, cache_bandwidth=(28.0, 16.0, 8.0))
+    if "amx-tile" in features:
+        return _WITH_TILES
     return Core(arithmetic=1, issue=6) if vector_bits == 512 else Core(arithmetic=2)

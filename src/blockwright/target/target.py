@@ -375,7 +375,7 @@ def _cpu(
         "cpu": cpu, "feature_set": features, "features": text, "vector_bits": bits,
         "vector_registers": isa.registers, "fma": arch == "aarch64" or "fma" in features,
         "num_threads": processors, "caches": caches or _DEFAULT_CACHES,
-        "_core": core_of(arch, bits), "compute_capability": 0, "device": 0,
+        "_core": core_of(arch, bits, features), "compute_capability": 0, "device": 0,
         "memory_scopes": (*CPU_MEMORY, *[TILE_MEMORY] * ("amx-tile" in features)),
         "execution_scopes": CPU_EXECUTION,
         "launch": None, "own_units": (), "own_spaces": (),

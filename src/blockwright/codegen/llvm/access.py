@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from blockwright.analysis.lane_offsets import lane_offsets
 from blockwright.codegen.llvm import integers, nontemporal, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter
-from blockwright.analysis.lane_offsets import lane_offsets
 from blockwright.codegen.llvm.values import (
     Value,
     int_const,

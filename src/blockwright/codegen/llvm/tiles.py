@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
+from blockwright.analysis.lane_offsets import lane_offsets
 from blockwright.codegen.llvm import access
 from blockwright.codegen.llvm.context import FunctionContext
-from blockwright.analysis.lane_offsets import lane_offsets
 from blockwright.codegen.llvm.scratch_plan import allocations, constant_bytes
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.intrin.hardware import MATRIX_PRODUCTS

@@ -32,7 +32,12 @@ from blockwright.strategies.cpu.gemm_tiles import contract_in_tiles
 from blockwright.strategies.cpu.inline import inline_where, is_copy
 from blockwright.strategies.cpu.inner_reduction import reduce_lanes
 from blockwright.strategies.cpu.lanes_plan import lanes_plan
-from blockwright.strategies.cpu.micro_kernel import MicroKernel, matrix_kernel, micro_kernel, offset_of
+from blockwright.strategies.cpu.micro_kernel import (
+    MicroKernel,
+    matrix_kernel,
+    micro_kernel,
+    offset_of,
+)
 from blockwright.strategies.cpu.register_tiling import RowTile
 from blockwright.strategies.cpu.split_k import Pieces
 from blockwright.strategies.match.blocks import (
@@ -267,11 +272,11 @@ def variants(func: ir.PrimFunc, target: Target) -> list[tuple[ir.Expr, GemmPlan]
     pairs = shapes_of(func, target)
     long = long_sums(func, Pieces().longest)
     result: list[tuple[ir.Expr, GemmPlan]] = []
-    if long is not None:
+    if long is not None and not all(shape.unit for shape, _ in pairs):
         split = GemmPlan(tuple(best_plan(target, s, kernel, _LONG) for s, kernel in pairs))
         result.append((long, split))
     shape, kernel = pairs[0]
-    if len(pairs) > 1 or shape.m is not None:
+    if len(pairs) > 1 or shape.m is not None or shape.unit:
         return result
     block = next(b for b in leaf_blocks(func) if numeric_contraction_of(b) is not None)
     roles = numeric_contraction_of(block)

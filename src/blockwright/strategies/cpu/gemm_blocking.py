@@ -31,6 +31,7 @@ from blockwright.strategies.cpu.register_tiling import (
 from blockwright.target import Target
 
 _TILES = 8  # register tiles that are compared
+_EDGE = 16  # rows and columns of sums in a tile register
 # Multiples of the smallest m on which plans are scored when m is symbolic.
 _UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Factor on the seconds of the best balanced plan; within it, longer tasks are preferred.
@@ -48,6 +49,8 @@ def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
     The cost model may prefer another tile, for example when rows of A evict each other from the
     first-level cache.
     """
+    if product.unit:
+        return matrix_tile(product)
     if product.m is None:
         return unknown_rows(target, product)[0].tile
     tiles = _tiles_within(target, product)
@@ -66,6 +69,15 @@ def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
         wide = gemm_tile(target, msgspec.structs.replace(product, shifts=0))
         best = min(best, wide, key=lambda tile: _best_plan(target, product, tile)[1])
     return best
+
+
+def matrix_tile(product: GemmShape) -> RegisterTile:
+    """Two tiles of 16 along m and along n, or one where the result is no larger."""
+    rows, columns = (
+        _EDGE if extent is not None and extent <= _EDGE else 2 * _EDGE
+        for extent in (product.m, product.n)
+    )
+    return RegisterTile(rows, columns, _EDGE)
 
 
 def _tiles_within(target: Target, product: GemmShape) -> list[RegisterTile]:
@@ -103,7 +115,8 @@ def gemm_blocking(target: Target, product: GemmShape, tile: RegisterTile) -> Gem
         return starts[0]
     if product.m is None:
         return starts[0] if starts[0].bands else _in_even_tasks(target, product, tile, starts[0])
-    packed = packing_blocking(target, product, tile) if product.packed else None
+    packs = product.packed and not product.unit
+    packed = packing_blocking(target, product, tile) if packs else None
     return packed or _best_plan(target, product, tile)[0]
 
 
@@ -128,7 +141,7 @@ def ranked_blockings(target: Target, product: GemmShape) -> list[tuple[RegisterT
     """
     if None in (product.m, product.n, product.k):
         return []
-    tiles = _tiles_within(target, product)
+    tiles = [matrix_tile(product)] if product.unit else _tiles_within(target, product)
     seconds: dict[tuple[RegisterTile, GemmBlocking], float] = {}
     for tile in tiles[:_TILES]:
         best = gemm_blocking(target, product, tile)
@@ -197,7 +210,8 @@ def _near(plan: GemmBlocking, product: GemmShape, tile: RegisterTile) -> Iterato
             yield change(plan, row_tiles=count)
     for panels in _parts(columns, plan.panels):
         yield change(plan, panels=panels)
-    if plan.widens:  # adding partial sums takes longer than reading whole panels from L2
+    # Adding partial sums takes longer than reading whole panels from L2, and tiles are not split.
+    if plan.widens or product.unit:
         return
     depth = product.k or UNKNOWN_EXTENT
     cuts = cuts_of(depth)

@@ -37,6 +37,8 @@ class GemmShape(msgspec.Struct, frozen=True):
         outside_private_cache: whether B is in no private cache (L1, L2) at entry.
         packed: whether B is packed into panels at every call; otherwise it is packed already.
         min_m, m_multiple: smallest value and a divisor of a symbolic m.
+        unit: the compute unit whose tile registers hold the operands; "" for vector registers.
+        gathers: whether each task copies its rows of A to tiles.
     """
 
     batch: int | None
@@ -53,6 +55,8 @@ class GemmShape(msgspec.Struct, frozen=True):
     packed: bool = False
     min_m: int = 1
     m_multiple: int = 1
+    unit: str = ""
+    gathers: bool = False
 
 
 class GemmBlocking(msgspec.Struct, frozen=True):
@@ -141,6 +145,9 @@ def serial_nest(
     return _nest(target, product, tile, plan, storage, sums, None)
 
 
+TILE_STEPS = 16  # groups of the reduction that a product of tiles sums
+
+
 class _Axis(msgspec.Struct):
     """Loops over tiles along m or n: the loop over tasks, and the one within a task."""
 
@@ -174,6 +181,8 @@ def _nest(
     size, b_size = product.bits // 8, product.b_bits // 8
     depth = product.k or UNKNOWN_EXTENT
     row_tiles, panels = tiles_of(product, tile)
+    if product.unit:
+        return _nest_of_tiles(target, product, tile, plan, storage, threads)
     kind = "serial" if threads is None else "parallel"
     m = _Axis(LoopNode(row_tiles / plan.row_tiles, kind), LoopNode(plan.row_tiles))
     n = _Axis(LoopNode(panels / plan.panels, kind), LoopNode(plan.panels))
@@ -239,6 +248,81 @@ def _nest(
         body = [read, *around([loop for loop in (inside.pop(),) if loop.count > 1], body)]
     around([batch, *(loop for loop in inside if loop.count > 1)], body)
     return batch
+
+
+def _nest_of_tiles(
+    target: Target,
+    product: GemmShape,
+    tile: RegisterTile,
+    plan: GemmBlocking,
+    storage: Storage,
+    threads: int | None,
+) -> LoopNode:
+    """The nest of a product of tiles: a step loads tiles of both operands and multiplies them."""
+    line = tile.lanes * product.bits // 8  # bytes of a row of a tile
+    steps = math.ceil((product.k or UNKNOWN_EXTENT) / TILE_STEPS)
+    row_tiles, panels = tiles_of(product, tile)
+    kind = "serial" if threads is None else "parallel"
+    m = _Axis(LoopNode(row_tiles / plan.row_tiles, kind), LoopNode(plan.row_tiles))
+    n = _Axis(LoopNode(panels / plan.panels, kind), LoopNode(plan.panels))
+    batch, step = LoopNode(product.batch or 1, kind), LoopNode(steps)
+    a_size, b_size = tile.rows * line * steps, tile.columns * line * steps
+    c_row = panels * tile.columns * product.bits // 8
+    a = storage.a or BufferNode("A", a_size * row_tiles * batch.count)
+    b = BufferNode(
+        "B",
+        b_size * panels * batch.count,
+        uncached=product.uncached,
+        common=threads is None,
+    )
+    c = storage.c or BufferNode("C", c_row * row_tiles * tile.rows * batch.count)
+    sums = BufferNode("sums", tile.rows * tile.columns * product.bits // 8)
+    a_moves = {batch: a_size * row_tiles, **m.moves(a_size), step: a_size / steps}
+    b_moves = {batch: b_size * panels, **n.moves(b_size), step: b_size / steps}
+    c_moves = {
+        batch: c_row * row_tiles * tile.rows,
+        **m.moves(c_row * tile.rows),
+        **n.moves(tile.columns * product.bits // 8),
+    }
+    unit = next(u for u in target.compute_units if u.name == product.unit)
+    tiles = tile.rows * tile.columns // (unit.m * unit.n)
+    busy = tiles / unit.per_cycle * target.core.narrow_arithmetic
+    step.body = [
+        _rows_of_tiles(tile.rows, line, (a, a_moves, line, False)),
+        _rows_of_tiles(tile.columns, line, (b, b_moves, line, False)),
+        StatementNode((), busy),
+    ]
+    width = tile.columns * product.bits // 8
+    stored = _rows_of_tiles(tile.rows, width, (sums, {}, width, True))
+    read = _rows_of_tiles(tile.rows, width, (sums, {}, width, False), (c, c_moves, c_row, True))
+    body: list[LoopNode | StatementNode] = [step, stored, read]
+    first, second = (n, m) if plan.rows_inside else (m, n)
+    tasks = [batch, first.outer, second.outer]
+    if threads is not None:
+        share_out(tasks, threads)
+    body = around([loop for loop in (first.inner, second.inner) if loop.count > 1], body)
+    if product.gathers:
+        count = LoopNode(plan.row_tiles * tile.rows * steps)
+        moved = {batch: a_moves[batch], m.outer: a_moves[m.outer], count: line}
+        count.body = [_rows_of_tiles(1, line, (a, moved, line, False), (a, moved, line, True))]
+        body = [count, *body]
+    around([batch, *(loop for loop in tasks[1:] if loop.count > 1)], body)
+    return batch
+
+
+def _rows_of_tiles(
+    rows: int, nbytes: int, *places: tuple[BufferNode, dict[LoopNode, float], float, bool]
+) -> LoopNode:
+    """Move rows of `nbytes`; a place is a buffer, its moves, the distance of rows, and whether it
+    is stored to."""
+    row, lane = LoopNode(rows, "unrolled"), LoopNode(nbytes // 4, "lanes")
+    accesses = tuple(
+        AccessNode(storage, {**moves, row: apart, lane: 4}, stored=stored)
+        for storage, moves, apart, stored in places
+    )
+    lane.body = [StatementNode(accesses)]
+    row.body = [lane]
+    return row
 
 
 def _reduction(target: Target, depth: int, pieces: int, parts: Sequence[int]) -> list[LoopNode]:

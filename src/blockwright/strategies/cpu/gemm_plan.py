@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import math
-
 import msgspec
 
-from blockwright.intrin.hardware import MATRIX_PRODUCTS
 from blockwright.strategies.cpu.gemm_blocking import gemm_blocking, gemm_tile, ranked_blockings
 from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape
 from blockwright.strategies.cpu.micro_kernel import MicroKernel
@@ -49,25 +46,13 @@ def best_plan(
 ) -> ContractionPlan:
     """The plan that the cost model prefers, for a given register tile if any.
 
-    Sums of integers are exact in any order, so they are not split.
+    Sums of integers are exact in any order, so they are not split. Nor are those in tile registers:
+    each product of tiles sums 32 terms before it adds them.
     """
-    if kernel.dot in MATRIX_PRODUCTS:
-        return tile_plan(target, shape, kernel)
     tile = tile or gemm_tile(target, shape)
     blocking = gemm_blocking(target, shape, tile)
-    return ContractionPlan(kernel.dot, tile, blocking, (WHOLE,) if kernel.exact else sums)
-
-
-def tile_plan(target: Target, shape: GemmShape, kernel: MicroKernel) -> ContractionPlan:
-    rows = 16 if shape.m is not None and shape.m <= 16 else 32
-    columns = 16 if shape.n is not None and shape.n <= 16 else 32
-    tile = RegisterTile(rows, columns, 16)
-    mt = math.ceil((shape.m or 512) / rows)
-    nt = math.ceil((shape.n or 512) / columns)
-    threads = target.num_threads
-    panels = max(1, math.ceil(nt / (threads * 4)))
-    blocking = GemmBlocking(mt, panels, rows_inside=True)
-    return ContractionPlan(kernel.dot, tile, blocking, (WHOLE,))
+    whole = kernel.exact or shape.unit
+    return ContractionPlan(kernel.dot, tile, blocking, (WHOLE,) if whole else sums)
 
 
 def other_plans(

@@ -16,6 +16,7 @@ from blockwright.strategies.match.blocks import (
     is_outside_private_cache,
     is_uncached,
     stride,
+    windowed,
 )
 
 
@@ -53,6 +54,8 @@ def shape_of(
         packed=not is_constant(func, facts.b),
         min_m=smallest,
         m_multiple=math.prod(map(_multiple, lengths)),
+        unit=kernel.unit,
+        gathers=bool(kernel.unit) and facts.a in windowed(block),
     )
 
 

@@ -9,7 +9,7 @@ import math
 
 import msgspec
 
-from blockwright.strategies.cpu.gemm_cost import GemmBlocking, GemmShape, tiles_of
+from blockwright.strategies.cpu.gemm_cost import UNKNOWN_EXTENT, GemmBlocking, GemmShape, tiles_of
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     max_depth,
@@ -35,6 +35,8 @@ def start_plans(target: Target, product: GemmShape, tile: RegisterTile) -> list[
 
     Panels of bfloat16 may be widened by each task, once for all its rows.
     """
+    if product.unit:
+        return _near_panels(target, product, tile)
     starts = _start_plans(target, product, tile)
     known = None not in (product.m, product.n, product.k)
     if not (product.shifts and known) or product.packed:
@@ -42,6 +44,21 @@ def start_plans(target: Target, product: GemmShape, tile: RegisterTile) -> list[
     own = [plan for plan in starts if plan.rows_inside and not plan.bands]
     own = own or [_panel_stationary(target, product, tile)]
     return starts + [msgspec.structs.replace(plan, depth=None, widens=True) for plan in own]
+
+
+def _near_panels(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmBlocking]:
+    """Tasks whose panels fill half of the second-level cache, and whose rows a quarter of it.
+
+    A matrix unit needs a line of each operand every few cycles, which no further cache supplies.
+    """
+    step = (product.k or UNKNOWN_EXTENT) * product.bits // 8
+    cache = target.cache(2).size
+    rows, columns = tiles_of(product, tile)
+    row_tiles, panels = (
+        math.ceil(count / math.ceil(count / max(1, cache // part // (extent * step))))
+        for count, extent, part in ((rows, tile.rows, 4), (columns, tile.columns, 2))
+    )
+    return [GemmBlocking(row_tiles, panels, rows_inside=inside) for inside in (False, True)]
 
 
 def _start_plans(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmBlocking]:

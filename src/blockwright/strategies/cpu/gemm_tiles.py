@@ -17,7 +17,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin.hardware import MATRIX_PRODUCTS, MatrixProduct
-from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.schedule import BlockRV, Schedule
 from blockwright.strategies.cpu.gemm_canonical import (
     Canonical,
     fuse_axes,
@@ -29,7 +29,6 @@ from blockwright.strategies.cpu.gemm_canonical import (
 from blockwright.strategies.cpu.gemm_contract import operands_of, pack
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.micro_kernel import named_kernel
-from blockwright.strategies.cpu.register_tiling import RegisterTile
 from blockwright.strategies.match.blocks import depth_groups, position_of
 from blockwright.target import Target
 from blockwright.target.scopes import TILE_SCOPE

@@ -50,6 +50,12 @@ class MicroKernel(msgspec.Struct, frozen=True):
         return outer_product_name(rows, columns, self.accumulator.name, narrow)
 
     @property
+    def unit(self) -> str:
+        """The compute unit whose tile registers hold the operands; "" for vector registers."""
+        row = MATRIX_PRODUCTS.get(self.dot)
+        return "" if row is None else row.forms[row.tile][0].intrinsic.rpartition(".")[2]
+
+    @property
     def shifts(self) -> int:
         """Instructions of an arithmetic unit that widen a vector of B, besides the load.
 
