@@ -169,7 +169,8 @@ class Module(Uncopied):
                     code="BW604",
                     help='build for target="native"',
                 )
-            if any("@llvm.x86.ldtilecfg" in u.text for u in self.compiled.units) and not request_tiles():
+            tiles = any("@llvm.x86.ldtilecfg" in u.text for u in self.compiled.units)
+            if tiles and not request_tiles():
                 raise BuildError(
                     f"the system does not let this process use the AMX tiles of {self.target.name}",
                     code="BW604",

@@ -3,7 +3,7 @@
 Names are those of the rows of `intrin.hardware`, for example `mma_16x16x64_s8s8`. Each operand is
 contiguous. Where the instruction reads B in groups of k, the position within a group is an axis of
 both operands: A is `[m][k / group][group]`, B is `[k / group][n][group]`, and the block has two
-reduction iterators; all three operands are in tile registers. Otherwise A is `[m][k]` and B `[n][k]`.
+reduction iterators; all operands are in tile registers. Otherwise A is `[m][k]` and B `[n][k]`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
     tile_zero_float32       Y[i, j] = 0
     tile_load_bfloat16      Y[r, g, e] = X[r, g, e]      X: 16 rows of 64 bytes, at any distance
+    tile_load_rows_bfloat16 Y[r, g, e] = X[r, 2 * g + e]
     tile_store_float32      Y[i, j] = X[i, j]            Y: 16 rows of 64 bytes, at any distance
 
 The other operand has scope "amx.tile". A tile of elements narrower than 32 bits is
@@ -17,7 +18,9 @@ from blockwright.intrin.registry import TensorIntrin
 from blockwright.intrin.tile_programs import contiguous, index, whole_index
 from blockwright.target.scopes import TILE_SCOPE
 
-_NAME = re.compile(r"tile_(?:(zero|store)_(float32|int32)|(load)_(bfloat16|float16|int8|uint8))\Z")
+_NAME = re.compile(
+    r"tile_(?:(zero|store)_(float32|int32)|(load|load_rows)_(bfloat16|float16|int8|uint8))\Z"
+)
 _EXTENT = 16
 
 
@@ -27,20 +30,19 @@ def tile_register(name: str) -> TensorIntrin | None:
     if match is None:
         return None
     kind, dtype = match[1] or match[3], match[2] or match[4]
+    return TensorIntrin(name, _each(*_operands(kind, dtype)), _at_once(*_operands(kind, dtype)))
+
+
+def _operands(kind: str, dtype: str) -> tuple[ir.Buffer | None, ir.Buffer]:
+    """What is read, if anything, and what is written."""
     group = 32 // ir.dtype_of(dtype).bits
     shape = (_EXTENT, _EXTENT, group) if group > 1 else (_EXTENT, _EXTENT)
-    return TensorIntrin(
-        name, _each(*_operands(kind, dtype, shape)), _at_once(*_operands(kind, dtype, shape))
-    )
-
-
-def _operands(kind: str, dtype: str, shape: tuple[int, ...]) -> tuple[ir.Buffer | None, ir.Buffer]:
-    """What is read, if anything, and what is written."""
     tile = contiguous("X" if kind == "store" else "Y", dtype, shape, TILE_SCOPE)
     if kind == "zero":
         return None, tile
-    rows = _rows("Y" if kind == "store" else "X", dtype, shape)
-    return (tile, rows) if kind == "store" else (rows, tile)
+    if kind == "store":
+        return tile, _rows("Y", dtype, shape)
+    return _rows("X", dtype, shape if kind == "load" else (_EXTENT, _EXTENT * group)), tile
 
 
 def _rows(name: str, dtype: str, shape: tuple[int, ...]) -> ir.Buffer:
@@ -70,12 +72,13 @@ def _each(source: ir.Buffer | None, result: ir.Buffer) -> ir.PrimFunc:
         ir.IterVar(ir.var(f"v{k}", "int64"), ir.Range(index(0), extent), ir.IterType.SPATIAL)
         for k, extent in enumerate(result.shape)
     )
-    at = tuple(it.var for it in iters)
-    value = ir.const(0, result.dtype) if source is None else ir.load(source, *at)
-    reads = () if source is None else (ir.point_region(source, at),)
-    block = ir.Block(
-        "tile", iters, reads, (ir.point_region(result, at),), ir.BufferStore(result, value, at)
-    )
+    at: tuple[ir.Expr, ...] = tuple(it.var for it in iters)
+    store = (ir.point_region(result, at),)
+    value, reads = ir.const(0, result.dtype), ()
+    if source is not None:
+        place = at if source.ndim == len(at) else (at[0], at[1] * result.shape[-1] + at[2])
+        value, reads = ir.load(source, *place), (ir.point_region(source, place),)
+    block = ir.Block("tile", iters, reads, store, ir.BufferStore(result, value, at))
     stmt: ir.Stmt = ir.BlockRealize(tuple(loops), ir.const(True, "bool"), block)
     for var, extent in reversed(list(zip(loops, result.shape, strict=True))):
         stmt = ir.For(var, index(0), extent, ir.ForKind.SERIAL, stmt)

@@ -2,7 +2,8 @@
 
 Both sides are a single store under block iterators. The match pairs iterators and buffers such that
 every access of the block equals the intrinsic's access plus an offset that is invariant in the
-inner iterators. Additional leading dimensions of the block's buffers must be invariant. Operands of
+inner iterators. The intrinsic's indices are single iterators, or computed from iterators that the
+store indexes with. Additional leading dimensions of the block's buffers must be invariant. Operands of
 commutative operators match in either order.
 """
 
@@ -146,6 +147,8 @@ class Match:
         """The block's index at the start of its inner iterator, aligned with the intrinsic's."""
         moving = [v for v in dict.fromkeys(ir.free_vars(theirs)) if v in self.inner]
         if not isinstance(mine, ir.Var) or mine not in self.meaning:
+            if (mapped := self._of_pairs(mine, theirs.dtype)) is not None:
+                return self._difference(theirs, mapped)
             if moving or not ir.is_const_int(mine, 0):
                 self._no("the intrinsic must index with its iterators or 0", "", theirs)
                 return None
@@ -165,6 +168,30 @@ class Match:
             )
             return None
         return base if self._pair(mine, moving[0]) else None
+
+    def _of_pairs(self, mine: ir.Expr, dtype: ir.DType) -> ir.Expr | None:
+        """An index of several iterators in terms of the block's; None unless all are paired."""
+        used = ir.free_vars(mine)
+        values: dict[ir.Var, ir.Expr] = {}
+        for var in used:
+            theirs = self.iterators.get(var)
+            if theirs is None:
+                return None
+            start = self.inner[theirs].dom.min - ir.cast_to(self.meaning[var].dom.min, theirs.dtype)
+            values[var] = ir.cast_to(theirs - start, var.dtype)
+        return ir.cast_to(ir.substitute(mine, values), dtype) if used else None
+
+    def _difference(self, theirs: ir.Expr, mapped: ir.Expr) -> ir.Expr | None:
+        base = self.analyzer.simplify(theirs - mapped)
+        if not ir.uses_var(base, set(self.inner)):
+            return base
+        self._no(
+            f"index {expr_text(theirs)} does not follow the iterators as the intrinsic's does, "
+            f"which is {expr_text(mapped)} from its start",
+            "reindex or transform_layout the operand",
+            theirs,
+        )
+        return None
 
     def _pair(self, mine: ir.Var, theirs: ir.Var | None) -> bool:
         """Pair an iterator of the intrinsic with one of the block (None: a fixed index)."""

@@ -29,7 +29,8 @@ from blockwright.strategies.cpu.gemm_canonical import (
 from blockwright.strategies.cpu.gemm_contract import operands_of, pack
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.micro_kernel import named_kernel
-from blockwright.strategies.match.blocks import depth_groups, position_of
+from blockwright.strategies.cpu.register_tiling import RegisterTile
+from blockwright.strategies.match.blocks import Contraction, depth_groups, position_of
 from blockwright.target import Target
 from blockwright.target.scopes import TILE_SCOPE
 
@@ -47,13 +48,17 @@ def contract_in_tiles(
     """Schedule one contraction at the root, with its consumer and producer; see `contract`."""
     row = MATRIX_PRODUCTS[plan.dot]
     facts = operands_of(sch, block)
-    batch, blocking = len(facts.batch), plan.blocking
-    form = _canonicalize(sch, block, tail, target, plan, row)
+    direct = _loads_directly(node(sch, block), facts, plan.tile, row)
+    blocking, apart = plan.blocking, len(facts.m) - 1 if direct else 0
+    batch = len(facts.batch) + apart
+    form = _canonicalize(sch, block, tail, target, plan, row, apart)
     if packed is not None:
         sch.compute_inline(packed)
     if tail is None:
         (tail,) = sch.get_consumers(block)
     a, b = (_into_tiles(sch, form.block, h) for h in (form.a, form.b))
+    if direct:
+        sch.compute_inline(form.a)
     sums = _sums_in_tiles(sch, form, batch)
     loops = sch.get_loops(block)
     m0, m1, rows = sch.split(loops[batch], [None, form.tile.rows // _EDGE, _EDGE])
@@ -76,13 +81,34 @@ def contract_in_tiles(
     clear = sch.decompose_reduction(form.block, k[0])
     _tensorize(sch, clear, 2, 2, f"tile_zero_{row.accumulator}")
     _tensorize(sch, sums, 2, 2, f"tile_store_{row.accumulator}")
-    _tensorize(sch, a, 1, 3, f"tile_load_{row.a}")
+    _tensorize(sch, a, 1, 3, f"tile_load_{'rows_' * direct}{row.a}")
     _tensorize(sch, b, 1, 3, f"tile_load_{row.b}")
     for loop in (m1, n1):
         sch.unroll(loop)
     sch.tensorize(rows, row.name)
-    _gather_rows(sch, form, batch)
-    pack(sch, form, batch)
+    if not direct:
+        _gather_rows(sch, form, batch)
+    pack(sch, form, len(facts.batch))
+
+
+def _loads_directly(
+    block: ir.Block, facts: Contraction, tile: RegisterTile, row: MatrixProduct
+) -> bool:
+    """Whether the unit can load A from where it is: whole tiles of rows that are contiguous.
+
+    The last m axis and the only k axis are the last two dimensions of A, and divide into tiles.
+    """
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
+    if len(facts.k) > 1 or len(load.indices) < 2 or facts.a.strides or not facts.m:
+        return False
+    if facts.a.dtype.name != row.a:
+        return False
+    axes = [block.iter_vars[position[-1]] for position in (facts.m, facts.k)]
+    for axis, index, extent in zip(axes, load.indices[-2:], (tile.rows, row.depth), strict=True):
+        length = ir.const_int(axis.dom.extent)
+        if index is not axis.var or length is None or length % extent:
+            return False
+    return not any(ir.uses_var(i, it.var) for i in load.indices[:-2] for it in axes)
 
 
 def _canonicalize(
@@ -92,21 +118,25 @@ def _canonicalize(
     target: Target,
     plan: ContractionPlan,
     row: MatrixProduct,
+    apart: int,
 ) -> Canonical:
-    """Fuse the axes of each role, pad them to whole tiles, and store operands tile by tile."""
+    """Fuse the axes of each role, pad them to whole tiles, and store operands tile by tile.
+
+    The first `apart` m axes are not fused with the last one.
+    """
     before, facts, tile = node(sch, block), operands_of(sch, block), plan.tile
     types = (facts.a.dtype, facts.b.dtype, before.writes[0].buffer.dtype)
     kernel = named_kernel(target, *types, plan.dot)
-    batch, depth = [1] * len(facts.batch), depth_groups(before, facts)
-    a, b = fuse_axes(sch, block, tail, facts)
-    last = [1] * len(depth)
-    a, b = pad_operands(sch, block, a, b, [*batch, tile.rows, 1, *last], "clamp")
-    padding = [*batch, 1, tile.columns, *last[1:], row.depth]
+    batch, depth = len(facts.batch), depth_groups(before, facts)
+    a, b = fuse_axes(sch, block, tail, facts, apart)
+    first, last = [1] * (batch + apart), [1] * len(depth)
+    a, b = pad_operands(sch, block, a, b, [*first, tile.rows, 1, *last], "clamp")
+    padding = [*first, 1, tile.columns, *last[1:], row.depth]
     a, b = pad_operands(sch, block, a, b, padding, "zero")
     for copy in (block, a, b):
         split_groups(sch, copy, row.group)
-    for copy, extent, in_groups in ((a, tile.rows, False), (b, tile.columns, True)):
-        _tile_by_tile(sch, copy, len(batch), extent, row, in_groups)
+    _tile_by_tile(sch, a, batch + apart, tile.rows, row, False)
+    _tile_by_tile(sch, b, batch, tile.columns, row, True)
     return Canonical(block, a, b, tile, len(depth), kernel)
 
 
@@ -135,8 +165,7 @@ def _tile_by_tile(
 
 def copy_dtype(sch: Schedule, copy: BlockRV) -> ir.DType:
     """The type of a block's iterators."""
-    dtype = node(sch, copy).iter_vars[0].var.dtype
-    return dtype
+    return node(sch, copy).iter_vars[0].var.dtype
 
 
 def _into_tiles(sch: Schedule, block: BlockRV, source: BlockRV) -> BlockRV:
@@ -177,6 +206,6 @@ def _gather_rows(sch: Schedule, form: Canonical, batch: int) -> None:
     outer = sch.fuse(*loops[: batch + 1]) if batch else loops[0]
     inside, lanes = loops[-2:]
     last = sch.fuse(inside, lanes)
-    strip, lane = sch.split(last, [None, 32])
+    _, lane = sch.split(last, [None, 32])
     sch.vectorize(lane)
     sch.parallel(outer)
