@@ -55,6 +55,7 @@ class _Row(msgspec.Struct, frozen=True):
 
     Attributes:
         cycles: of one FMA pipe that an instruction occupies.
+        cycles_beside_tiles: the same on cores with AMX, where it differs; else 0.
         widths: register widths in bits → features that this width needs.
         a_place: where A may live; x86 broadcasts a word from memory.
     """
@@ -69,6 +70,7 @@ class _Row(msgspec.Struct, frozen=True):
     widths: dict[int, frozenset[str]]
     source: str
     a_place: str = "memory"
+    cycles_beside_tiles: float = 0
 
 
 def _features(*names: str) -> frozenset[str]:
@@ -89,7 +91,8 @@ _X86: tuple[_Row, ...] = (
     ),
     _Row(
         "vdpbf16ps", 2, "bfloat16", "bfloat16", "float32", 1, 6,
-        {256: _features("avx512bf16", "avx512vl"), 512: _features("avx512bf16")}, _MEASURED,
+        {256: _features("avx512bf16", "avx512vl"), 512: _features("avx512bf16")},
+        _MEASURED + "; and on one with AMX, which issues one in two cycles", cycles_beside_tiles=4,
     ),
     _Row(
         "vpdpbusd", 4, "uint8", "int8", "int32", 1, 4,
@@ -189,8 +192,9 @@ def _vector(
     bits = max(widths)
     wide = pipes * min(2, vector_bits / bits)  # narrower instructions issue to both halves
     lanes = bits // _BITS[row.accumulator]
+    cycles = row.cycles_beside_tiles if "amx-tile" in features else 0
     return ComputeUnit(
-        row.name, 1, lanes, row.k, row.a, row.b, row.accumulator, wide / row.cycles, row.latency,
+        row.name, 1, lanes, row.k, row.a, row.b, row.accumulator, wide / (cycles or row.cycles), row.latency,
         (row.a_place, "vector", "vector"), row.source, row.widths[bits],
     )  # fmt: skip
 

@@ -25,8 +25,6 @@ from blockwright.support import BuildError
 from blockwright.target import GATHER_STRIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from blockwright.codegen.llvm.expr import ExprEmitter
 
 
@@ -205,7 +203,7 @@ def _contiguous(
     e, lanes = c.e, lanes_of(type_)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
-    _fetch(c, buffer, nontemporal.prefetch_for_load(c.context, buffer, base))
+    nontemporal.fetch(c, buffer, nontemporal.prefetch_for_load(c.context, buffer, base))
     if mask is None:
         result = e.load(type_, pointer, align)
     elif _in_register(buffer, ramp):
@@ -220,12 +218,6 @@ def _contiguous(
     if lanes != ramp.lanes:
         _whole_elements(buffer)
     return _reverse(e, result)
-
-
-def _fetch(c: ExprEmitter, buffer: Buffer, indices: Sequence[Expr]) -> None:
-    nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
-    for index in indices:
-        c.e.prefetch(c.context.memory(buffer).pointer, c.index(index), nbytes)
 
 
 def _in_register(buffer: Buffer, ramp: E.Ramp) -> bool:
@@ -399,7 +391,7 @@ def _store_contiguous(
         mask = None if mask is None else _reverse(e, mask)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
-    _fetch(c, buffer, nontemporal.prefetch_for_store(c.context, buffer, base))
+    nontemporal.fetch(c, buffer, nontemporal.prefetch_for_store(c.context, buffer, base))
     if mask is not None and _in_register(buffer, ramp):
         value, mask = e.select(mask, value, e.load(value.type, pointer, align)), None
     if mask is None:

@@ -52,6 +52,7 @@ from blockwright.ir.annotations import (
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
+    from blockwright.codegen.llvm.expr import ExprEmitter
     from blockwright.codegen.llvm.stmt import StmtEmitter
 
 LINE = 64
@@ -162,6 +163,13 @@ def prefetch_for_load(context: FunctionContext, buffer: Buffer, index: Expr) -> 
 def prefetch_for_store(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     """Indices to prefetch at a store, because later iterations write them."""
     return _later(context.written, buffer, index)
+
+
+def fetch(c: ExprEmitter, buffer: Buffer, indices: Sequence[Expr]) -> None:
+    """Prefetch the lines of elements of a buffer."""
+    nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
+    for index in indices:
+        c.e.prefetch(c.context.memory(buffer).pointer, c.index(index), nbytes)
 
 
 def _later(ahead: Prefetch | None, buffer: Buffer, index: Expr) -> Sequence[Expr]:

@@ -15,15 +15,26 @@ starts and releases it on every exit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from blockwright.analysis.lane_offsets import lane_offsets
-from blockwright.codegen.llvm import access
+from blockwright.codegen.llvm import access, nontemporal
 from blockwright.codegen.llvm.context import FunctionContext
 from blockwright.codegen.llvm.scratch_plan import allocations, constant_bytes
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.intrin.hardware import MATRIX_PRODUCTS
-from blockwright.ir import Allocate, Broadcast, Buffer, BufferLoad, BufferStore, Call, Expr, Node
+from blockwright.ir import (
+    Allocate,
+    Broadcast,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    Call,
+    Expr,
+    Node,
+    build,
+    const,
+)
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
 from blockwright.target.scopes import TILE_BYTES, TILE_SCOPE, TILES
@@ -100,8 +111,9 @@ def store(c: ExprEmitter, stmt: BufferStore) -> None:
     if not in_tiles(stmt.buffer):
         source = _loaded_tile(stmt.value)
         assert source is not None
-        pointer, step = _rows(c, stmt)
-        c.e.intrinsic("x86.tilestored64", "void", _register(c.context, source), pointer, step)
+        place = _rows(c, stmt)
+        register = _register(c.context, source)
+        c.e.intrinsic("x86.tilestored64", "void", register, place.pointer, place.step)
         return
     target, value = _register(c.context, stmt), stmt.value
     if isinstance(value, Call) and value.op in MATRIX_PRODUCTS:
@@ -109,7 +121,11 @@ def store(c: ExprEmitter, stmt: BufferStore) -> None:
     elif isinstance(value, BufferLoad) and not in_tiles(value.buffer):
         if value.predicate is not None:
             _refuse(stmt.buffer, "it is filled under a mask")
-        c.e.intrinsic("x86.tileloadd64", "void", target, *_rows(c, value))
+        place = _rows(c, value)
+        nontemporal.fetch(
+            c, value.buffer, nontemporal.prefetch_for_load(c.context, value.buffer, place.start)
+        )
+        c.e.intrinsic("x86.tileloadd64", "void", target, place.pointer, place.step)
     elif _is_zero(value):
         c.e.intrinsic("x86.tilezero", "void", target)
     else:
@@ -166,8 +182,15 @@ def _register(context: FunctionContext, place: BufferLoad | BufferStore) -> Valu
     return int_const(context.tiles[buffer] + first // lanes, "i8")
 
 
-def _rows(c: ExprEmitter, place: BufferLoad | BufferStore) -> tuple[Value, Value]:
-    """Address of the first of 16 rows of 64 bytes in memory, and the bytes from row to row."""
+class _Rows(NamedTuple):
+    """16 rows of 64 bytes in memory: index and address of the first, bytes from row to row."""
+
+    start: Expr
+    pointer: Value
+    step: Value
+
+
+def _rows(c: ExprEmitter, place: BufferLoad | BufferStore) -> _Rows:
     buffer = place.buffer
     size = buffer.dtype.nbytes
     flat = access.flatten_index(place)
@@ -180,10 +203,11 @@ def _rows(c: ExprEmitter, place: BufferLoad | BufferStore) -> tuple[Value, Value
     if any(at != first + k // row * step + k % row for k, at in enumerate(offsets)):
         _refuse(buffer, "rows of a tile are 64 bytes at a constant distance")
     memory = c.context.memory(buffer)
-    base = memory.pointer
+    base, start = memory.pointer, const(first, "int64")
     if found.base is not None:
         base = c.e.offset(base, c.index(found.base), size)
-    return c.e.offset(base, first, size), int_const(step * size)
+        start = build.add(found.base, const(first, found.base.dtype))
+    return _Rows(start, c.e.offset(base, first, size), int_const(step * size))
 
 
 def _refuse(buffer: Buffer, why: str) -> NoReturn:

@@ -12,9 +12,9 @@ from blockwright.strategies.cpu.attention_cost import slice_of_head, slices_of_h
 from blockwright.strategies.cpu.lanes_plan import LanesPlan, lanes_plan
 from blockwright.strategies.cpu.micro_kernel import (
     MicroKernel,
-    instructions_per_group,
     micro_kernel,
     named_kernel,
+    slots_per_group,
 )
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
@@ -183,7 +183,7 @@ def predicted_cycles(target: Target, shape: AttentionShape, plan: AttentionPlan)
     whole_rows = math.ceil(rows / plan.tile.rows) * plan.tile.rows
     kernel = score_kernel(target, shape, plan.dot)
     products = rows * keys * shape.head / scores
-    products *= instructions_per_group(target, kernel) / kernel.group
+    products *= slots_per_group(target, kernel) / kernel.group
     products += whole_rows * keys * slices * plan.head.columns / speed_of_panels(target, held, 32)
     packed = plan.tasks_per_head * keys * shape.head * kernel.b.bits / 8
     cycles = shape.heads * (products / peak + packed / target.core.cache_bandwidth[0])

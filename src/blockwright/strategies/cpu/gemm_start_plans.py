@@ -50,6 +50,7 @@ def _near_panels(target: Target, product: GemmShape, tile: RegisterTile) -> list
     """Tasks whose panels fill half of the second-level cache, and whose rows a quarter of it.
 
     A matrix unit needs a line of each operand every few cycles, which no further cache supplies.
+    Panels that are not near are each used for all rows of a task, while the next one is prefetched.
     """
     step = (product.k or UNKNOWN_EXTENT) * product.bits // 8
     cache = target.cache(2).size
@@ -58,7 +59,9 @@ def _near_panels(target: Target, product: GemmShape, tile: RegisterTile) -> list
         math.ceil(count / math.ceil(count / max(1, cache // part // (extent * step))))
         for count, extent, part in ((rows, tile.rows, 4), (columns, tile.columns, 2))
     )
-    return [GemmBlocking(row_tiles, panels, rows_inside=inside) for inside in (False, True)]
+    far = product.uncached or product.outside_private_cache
+    orders = (True,) if far else (False, True)
+    return [GemmBlocking(row_tiles, panels, rows_inside=inside) for inside in orders]
 
 
 def _start_plans(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmBlocking]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin.hardware import MATRIX_PRODUCTS, MatrixProduct
+from blockwright.ir.annotations import PREFETCH_SHARED
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.strategies.cpu.gemm_canonical import (
     Canonical,
@@ -76,6 +77,8 @@ def contract_in_tiles(
     vector_rows(sch, tail, form.tile.columns, count=1)
     for copy in (a, b):
         sch.compute_at(copy, k[-1])
+    if blocking.rows_inside and blocking.row_tiles > 1:
+        sch.annotate(mi, PREFETCH_SHARED, 1)  # each row tile fetches a share of the next panel
     task = sch.fuse(*loops[:batch], *outer)
     sch.parallel(task)
     clear = sch.decompose_reduction(form.block, k[0])

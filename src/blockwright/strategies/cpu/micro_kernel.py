@@ -70,13 +70,18 @@ class MicroKernel(msgspec.Struct, frozen=True):
         return self.accumulator.is_int
 
 
-def instructions_per_group(target: Target, kernel: MicroKernel) -> int:
-    """Instructions of an arithmetic unit per vector of sums.
+def slots_per_group(target: Target, kernel: MicroKernel) -> float:
+    """Issue slots of an arithmetic unit per vector of sums; an FMA takes one.
 
-    Arm multiplies odd and even elements of bfloat16 by one instruction each.
+    Arm multiplies odd and even elements of bfloat16 by one instruction each. Cores with AMX execute
+    dot products of bfloat16 in vectors at a quarter of the rate of FMA.
     """
     found = _form(DOT_PRODUCTS[kernel.dot], target) if kernel.dot else None
-    return 2 if found is not None and found[1].then else 1
+    if found is None:
+        return 1
+    name = found[1].intrinsic
+    rates = (u.per_cycle for u in target.compute_units if f".{u.name.removeprefix('v')}." in name)
+    return target.core.arithmetic / next(rates, target.core.arithmetic) * (1 + bool(found[1].then))
 
 
 def named_kernel(target: Target, a: DType, b: DType, accumulator: DType, dot: str) -> MicroKernel:
@@ -99,7 +104,7 @@ def named_kernel(target: Target, a: DType, b: DType, accumulator: DType, dot: st
 
 @functools.cache
 def micro_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> MicroKernel | None:
-    """The fastest micro-kernel that computes `accumulator += a * b` exactly as written.
+    """The fastest micro-kernel of vectors that computes `accumulator += a * b` exactly as written.
 
     Operands that no instruction takes are widened: integers to 16 bits, half-precision floats to
     float32. Panels keep half-precision elements, since a vector of them is widened by one or two
@@ -129,7 +134,9 @@ def matrix_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> Mic
 def _of_floats(target: Target, a: DType, b: DType, accumulator: DType) -> MicroKernel | None:
     dot = DOT_PRODUCTS["dot2_bf16"]
     if _takes(dot, a, b, accumulator) and _is_native(dot, target):
-        return _of_dot(dot)
+        kernel = _of_dot(dot)
+        if slots_per_group(target, kernel) <= kernel.group:
+            return kernel
     if all(x is accumulator or x.name in ("bfloat16", "float16") for x in (a, b)):
         return MicroKernel("", 1, accumulator, b, accumulator)
     return None
