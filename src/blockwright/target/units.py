@@ -192,9 +192,10 @@ def _vector(
     bits = max(widths)
     wide = pipes * min(2, vector_bits / bits)  # narrower instructions issue to both halves
     lanes = bits // _BITS[row.accumulator]
-    cycles = row.cycles_beside_tiles if "amx-tile" in features else 0
+    beside_tiles = row.cycles_beside_tiles if "amx-tile" in features else 0
+    rate = wide / (beside_tiles or row.cycles)
     return ComputeUnit(
-        row.name, 1, lanes, row.k, row.a, row.b, row.accumulator, wide / (cycles or row.cycles), row.latency,
+        row.name, 1, lanes, row.k, row.a, row.b, row.accumulator, rate, row.latency,
         (row.a_place, "vector", "vector"), row.source, row.widths[bits],
     )  # fmt: skip
 

@@ -3,8 +3,8 @@
 Both sides are a single store under block iterators. The match pairs iterators and buffers such that
 every access of the block equals the intrinsic's access plus an offset that is invariant in the
 inner iterators. The intrinsic's indices are single iterators, or computed from iterators that the
-store indexes with. Additional leading dimensions of the block's buffers must be invariant. Operands of
-commutative operators match in either order.
+store indexes with. Additional leading dimensions of the block's buffers must be invariant. Operands
+of commutative operators match in either order.
 """
 
 from __future__ import annotations

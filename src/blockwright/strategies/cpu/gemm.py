@@ -34,8 +34,8 @@ from blockwright.strategies.cpu.inner_reduction import reduce_lanes
 from blockwright.strategies.cpu.lanes_plan import lanes_plan
 from blockwright.strategies.cpu.micro_kernel import (
     MicroKernel,
+    fastest_kernel,
     matrix_kernel,
-    micro_kernel,
     offset_of,
 )
 from blockwright.strategies.cpu.register_tiling import RowTile
@@ -97,8 +97,7 @@ def why_not(func: ir.PrimFunc, target: Target) -> str:
 
 
 def _kernel(target: Target, block: ir.Block, facts: Contraction) -> MicroKernel | None:
-    types = _types(block, facts)
-    return matrix_kernel(target, *types) or micro_kernel(target, *types)
+    return fastest_kernel(target, *_types(block, facts))
 
 
 def _types(block: ir.Block, facts: Contraction) -> tuple[ir.DType, ir.DType, ir.DType]:

@@ -18,7 +18,7 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin.hardware import MATRIX_PRODUCTS, MatrixProduct
 from blockwright.ir.annotations import PREFETCH_SHARED
-from blockwright.schedule import BlockRV, Schedule
+from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.gemm_canonical import (
     Canonical,
     fuse_axes,
@@ -31,6 +31,7 @@ from blockwright.strategies.cpu.gemm_contract import operands_of, pack
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.micro_kernel import named_kernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile
+from blockwright.strategies.cpu.vector_loops import inner_loops
 from blockwright.strategies.match.blocks import Contraction, depth_groups, position_of
 from blockwright.target import Target
 from blockwright.target.scopes import TILE_SCOPE
@@ -82,10 +83,10 @@ def contract_in_tiles(
     task = sch.fuse(*loops[:batch], *outer)
     sch.parallel(task)
     clear = sch.decompose_reduction(form.block, k[0])
-    _tensorize(sch, clear, 2, 2, f"tile_zero_{row.accumulator}")
-    _tensorize(sch, sums, 2, 2, f"tile_store_{row.accumulator}")
-    _tensorize(sch, a, 1, 3, f"tile_load_{'rows_' * direct}{row.a}")
-    _tensorize(sch, b, 1, 3, f"tile_load_{row.b}")
+    _tensorize(sch, clear, inner[1], 2, f"tile_zero_{row.accumulator}")
+    _tensorize(sch, sums, inner[1], 2, f"tile_store_{row.accumulator}")
+    _tensorize(sch, a, k[-1], 3, f"tile_load_{'rows_' * direct}{row.a}")
+    _tensorize(sch, b, k[-1], 3, f"tile_load_{row.b}")
     for loop in (m1, n1):
         sch.unroll(loop)
     sch.tensorize(rows, row.name)
@@ -195,12 +196,12 @@ def _sums_in_tiles(sch: Schedule, form: Canonical, batch: int) -> BlockRV:
     return sums
 
 
-def _tensorize(sch: Schedule, block: BlockRV, tiled: int, rank: int, name: str) -> None:
-    """Let a block that moves tiles do so by an intrinsic; unroll the `tiled` loops over tiles."""
-    loops = sch.get_loops(block)
-    for loop in loops[-rank - tiled : -rank]:
+def _tensorize(sch: Schedule, block: BlockRV, within: LoopRV, rank: int, name: str) -> None:
+    """Let a block that moves tiles do so by an intrinsic; unroll its loops over tiles."""
+    *tiles, first = inner_loops(sch, block, within)[: 1 - rank]
+    for loop in tiles:
         sch.unroll(loop)
-    sch.tensorize(loops[-rank], name)
+    sch.tensorize(first, name)
 
 
 def _gather_rows(sch: Schedule, form: Canonical, batch: int) -> None:

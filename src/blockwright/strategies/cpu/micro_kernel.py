@@ -121,6 +121,12 @@ def micro_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> Micr
     return None
 
 
+def fastest_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> MicroKernel | None:
+    """The micro-kernel for a whole product: of tile registers where there are any, or of vectors."""
+    types = a, b, accumulator
+    return matrix_kernel(target, *types) or micro_kernel(target, *types)
+
+
 @functools.cache
 def matrix_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> MicroKernel | None:
     """The micro-kernel of the target's tile registers for these types; None if it has none."""

@@ -15,7 +15,7 @@ from blockwright.ops.implementation import DEFAULT
 from blockwright.ops.row import OpContext
 from blockwright.ops.window import by_letter
 from blockwright.ops.winograd import TileSize
-from blockwright.strategies.cpu.micro_kernel import micro_kernel
+from blockwright.strategies.cpu.micro_kernel import fastest_kernel
 from blockwright.strategies.cpu.winograd_cost import Convolution, best_grouping, direct_seconds
 from blockwright.strategies.offer import Candidate, Offer, OperatorCall
 from blockwright.strategies.strategy import Refused
@@ -73,7 +73,7 @@ def _of_floats(
     out = call.result.dtype if isinstance(call.result, ir.TensorInfo) else None
     if dtype is None or not dtype.is_float or out is not dtype:
         return Refused("it is not in one floating-point type")
-    kernel = micro_kernel(target, dtype, dtype, accumulator(dtype))
+    kernel = fastest_kernel(target, dtype, dtype, accumulator(dtype))
     if kernel is not None and kernel.dot:
         return Refused(f"the direct sum uses an instruction for dot products of {dtype}")
     return Convolution(*extents, accumulator(dtype).bits, call.uncached)
