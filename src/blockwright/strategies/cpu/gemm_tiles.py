@@ -14,6 +14,8 @@ epilogue reads them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin.hardware import MATRIX_PRODUCTS, MatrixProduct
@@ -32,7 +34,7 @@ from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.micro_kernel import named_kernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile
 from blockwright.strategies.cpu.vector_loops import inner_loops
-from blockwright.strategies.match.blocks import Contraction, depth_groups, position_of
+from blockwright.strategies.match.blocks import Contraction, depth_groups, position_of, windowed
 from blockwright.target import Target
 from blockwright.target.scopes import TILE_SCOPE
 
@@ -51,6 +53,7 @@ def contract_in_tiles(
     row = MATRIX_PRODUCTS[plan.dot]
     facts = operands_of(sch, block)
     direct = _loads_directly(node(sch, block), facts, plan.tile, row)
+    in_windows = facts.a in windowed(node(sch, block))
     blocking, apart = plan.blocking, len(facts.m) - 1 if direct else 0
     batch = len(facts.batch) + apart
     form = _canonicalize(sch, block, tail, target, plan, row, apart)
@@ -81,6 +84,9 @@ def contract_in_tiles(
     if blocking.rows_inside and blocking.row_tiles > 1:
         sch.annotate(mi, PREFETCH_SHARED, 1)  # each row tile fetches a share of the next panel
     task = sch.fuse(*loops[:batch], *outer)
+    if in_windows:  # all rows would be many times the image
+        sch.compute_at(form.a, task)
+        _gather(sch, inner_loops(sch, form.a, task), form.depth)
     sch.parallel(task)
     clear = sch.decompose_reduction(form.block, k[0])
     _tensorize(sch, clear, inner[1], 2, f"tile_zero_{row.accumulator}")
@@ -90,8 +96,10 @@ def contract_in_tiles(
     for loop in (m1, n1):
         sch.unroll(loop)
     sch.tensorize(rows, row.name)
-    if not direct:
-        _gather_rows(sch, form, batch)
+    if not (in_windows or direct):
+        loops = sch.get_loops(form.a)
+        _gather(sch, loops[batch:], form.depth)
+        sch.parallel(sch.fuse(*loops[: batch + 1]))
     pack(sch, form, len(facts.batch))
 
 
@@ -137,22 +145,23 @@ def _canonicalize(
     a, b = pad_operands(sch, block, a, b, [*first, tile.rows, 1, *last], "clamp")
     padding = [*first, 1, tile.columns, *last[1:], row.depth]
     a, b = pad_operands(sch, block, a, b, padding, "zero")
-    for copy in (block, a, b):
+    for copy in (block, b):
         split_groups(sch, copy, row.group)
-    _tile_by_tile(sch, a, batch + apart, tile.rows, row, False)
+    rows = _tile_by_tile(sch, a, batch + apart, tile.rows, row, False)
+    sch.transform_block_layout(a, rows)
     _tile_by_tile(sch, b, batch, tile.columns, row, True)
     return Canonical(block, a, b, tile, len(depth), kernel)
 
 
 def _tile_by_tile(
     sch: Schedule, copy: BlockRV, batch: int, extent: int, row: MatrixProduct, in_groups: bool
-) -> None:
+) -> IndexMap:
     """Store a copy [batch…][x][k…] as [batch…][x / extent][k… / depth][extent / 16] tiles.
 
-    A tile is [16 x][16 groups][g], or with `in_groups` [16 groups][16 x][g].
+    A tile is [16 x][16 groups][g], or with `in_groups` [16 groups][16 x][g]. Returns the map.
     """
     buffer = node(sch, copy).writes[0].buffer
-    axes = tuple(ir.Var(f"i{k}", copy_dtype(sch, copy)) for k in range(buffer.ndim))
+    axes = tuple(ir.Var(f"i{k}", _index_type(sch, copy)) for k in range(buffer.ndim))
     x, *k, last = axes[batch:]
     tile = [ir.floormod(x, _EDGE), ir.floordiv(ir.floormod(last, row.depth), row.group)]
     final = (
@@ -164,10 +173,12 @@ def _tile_by_tile(
         *(tile[::-1] if in_groups else tile),
         ir.floormod(last, row.group),
     )
-    sch.transform_layout(copy, ("write", 0), IndexMap(axes, final))
+    mapping = IndexMap(axes, final)
+    sch.transform_layout(copy, ("write", 0), mapping)
+    return mapping
 
 
-def copy_dtype(sch: Schedule, copy: BlockRV) -> ir.DType:
+def _index_type(sch: Schedule, copy: BlockRV) -> ir.DType:
     """The type of a block's iterators."""
     return node(sch, copy).iter_vars[0].var.dtype
 
@@ -182,7 +193,7 @@ def _sums_in_tiles(sch: Schedule, form: Canonical, batch: int) -> BlockRV:
     """Sum in tile registers; returns the block that stores them to a buffer of the thread."""
     sums = sch.cache_write(form.block, 0, TILE_SCOPE)
     sch.set_scope(sums, 0, "local")
-    axes = tuple(ir.Var(f"i{k}", copy_dtype(sch, sums)) for k in range(batch + 2))
+    axes = tuple(ir.Var(f"i{k}", _index_type(sch, sums)) for k in range(batch + 2))
     tile = form.tile
     final = [*axes[:batch]]
     for axis, extent in zip(axes[batch:], (tile.rows, tile.columns), strict=True):
@@ -204,12 +215,14 @@ def _tensorize(sch: Schedule, block: BlockRV, within: LoopRV, rank: int, name: s
     sch.tensorize(first, name)
 
 
-def _gather_rows(sch: Schedule, form: Canonical, batch: int) -> None:
-    """Copy rows of A to tiles, in parallel."""
-    loops = sch.get_loops(form.a)
-    outer = sch.fuse(*loops[: batch + 1]) if batch else loops[0]
-    inside, lanes = loops[-2:]
-    last = sch.fuse(inside, lanes)
-    _, lane = sch.split(last, [None, 32])
-    sch.vectorize(lane)
-    sch.parallel(outer)
+def _gather(sch: Schedule, loops: Sequence[LoopRV], depth: int) -> None:
+    """Copy rows of A to tiles, row by row.
+
+    `loops` are those over pairs of tiles, the reduction, tiles, and rows, groups and elements of a
+    tile.
+    """
+    *outer, tiles, rows, groups, group = loops[-5 - depth :]
+    count = ir.const_int(sch.get(group).extent) or 1
+    sch.reorder(*outer[:-depth], tiles, rows, *outer[-depth:], groups)
+    _, lanes = sch.split(sch.fuse(groups, group), [None, _EDGE * count])
+    sch.vectorize(lanes)
