@@ -7,9 +7,9 @@ and padded as in `gemm_canonical`, both operands are stored tile by tile, in the
     B   [n / 32][k / K][n % 32 / 16][16 groups][16 columns][g]
 
 Panels of a constant B are packed when the program is compiled. Rows of A are loaded from where
-they are if whole tiles of them lie in memory as the unit reads them; otherwise they are gathered
-before, or by each task. Sums are stored to a buffer in the first-level cache, from which the
-epilogue reads them.
+they are if whole tiles of them lie in memory as the unit reads them; otherwise they are gathered:
+by the tasks, if one task reads each row or rows are read through a window, else before. Sums are
+stored to a buffer in the first-level cache, from which the epilogue reads them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from blockwright.strategies.cpu.gemm_canonical import (
 )
 from blockwright.strategies.cpu.gemm_contract import operands_of, pack
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
+from blockwright.strategies.cpu.inline import extent
 from blockwright.strategies.cpu.micro_kernel import named_kernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile
 from blockwright.strategies.cpu.vector_loops import inner_loops
@@ -53,7 +54,7 @@ def contract_in_tiles(
     row = MATRIX_PRODUCTS[plan.dot]
     facts = operands_of(sch, block)
     direct = _loads_directly(node(sch, block), facts, plan.tile, row)
-    in_windows = facts.a in windowed(node(sch, block))
+    in_windows = facts.a in windowed(node(sch, block))  # all rows would be many times the image
     blocking, apart = plan.blocking, len(facts.m) - 1 if direct else 0
     batch = len(facts.batch) + apart
     form = _canonicalize(sch, block, tail, target, plan, row, apart)
@@ -83,8 +84,9 @@ def contract_in_tiles(
         sch.compute_at(copy, k[-1])
     if blocking.rows_inside and blocking.row_tiles > 1:
         sch.annotate(mi, PREFETCH_SHARED, 1)  # each row tile fetches a share of the next panel
+    by_task = not direct and (in_windows or extent(sch, no) == 1)
     task = sch.fuse(*loops[:batch], *outer)
-    if in_windows:  # all rows would be many times the image
+    if by_task:
         sch.compute_at(form.a, task)
         _gather(sch, inner_loops(sch, form.a, task), form.depth)
     sch.parallel(task)
@@ -96,7 +98,7 @@ def contract_in_tiles(
     for loop in (m1, n1):
         sch.unroll(loop)
     sch.tensorize(rows, row.name)
-    if not (in_windows or direct):
+    if not (by_task or direct):
         loops = sch.get_loops(form.a)
         _gather(sch, loops[batch:], form.depth)
         sch.parallel(sch.fuse(*loops[: batch + 1]))
@@ -116,9 +118,9 @@ def _loads_directly(
     if facts.a.dtype.name != row.a:
         return False
     axes = [block.iter_vars[position[-1]] for position in (facts.m, facts.k)]
-    for axis, index, extent in zip(axes, load.indices[-2:], (tile.rows, row.depth), strict=True):
+    for axis, index, size in zip(axes, load.indices[-2:], (tile.rows, row.depth), strict=True):
         length = ir.const_int(axis.dom.extent)
-        if index is not axis.var or length is None or length % extent:
+        if index is not axis.var or length is None or length % size:
             return False
     return not any(ir.uses_var(i, it.var) for i in load.indices[:-2] for it in axes)
 
@@ -194,14 +196,16 @@ def _sums_in_tiles(sch: Schedule, form: Canonical, batch: int) -> BlockRV:
     sums = sch.cache_write(form.block, 0, TILE_SCOPE)
     sch.set_scope(sums, 0, "local")
     axes = tuple(ir.Var(f"i{k}", _index_type(sch, sums)) for k in range(batch + 2))
-    tile = form.tile
-    final = [*axes[:batch]]
-    for axis, extent in zip(axes[batch:], (tile.rows, tile.columns), strict=True):
-        final.append(ir.floordiv(axis, extent))
-    for axis, extent in zip(axes[batch:], (tile.rows, tile.columns), strict=True):
-        final.append(ir.floordiv(ir.floormod(axis, extent), _EDGE))
-    final += [ir.floormod(axis, _EDGE) for axis in axes[batch:]]
-    mapping = IndexMap(axes, tuple(final))
+    sizes = list(zip(axes[batch:], (form.tile.rows, form.tile.columns), strict=True))
+    mapping = IndexMap(
+        axes,
+        (
+            *axes[:batch],
+            *(ir.floordiv(axis, size) for axis, size in sizes),
+            *(ir.floordiv(ir.floormod(axis, size), _EDGE) for axis, size in sizes),
+            *(ir.floormod(axis, _EDGE) for axis, _ in sizes),
+        ),
+    )
     sch.transform_layout(form.block, ("write", 0), mapping)
     sch.transform_block_layout(sums, mapping)
     return sums

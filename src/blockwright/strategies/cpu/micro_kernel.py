@@ -122,7 +122,7 @@ def micro_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> Micr
 
 
 def fastest_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> MicroKernel | None:
-    """The micro-kernel for a whole product: of tile registers where there are any, or of vectors."""
+    """The micro-kernel for a whole product: of tile registers if there are any, or of vectors."""
     types = a, b, accumulator
     return matrix_kernel(target, *types) or micro_kernel(target, *types)
 
