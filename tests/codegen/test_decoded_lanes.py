@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.build import build
 from blockwright.analysis.lane_offsets import lane_offsets
+from blockwright.build import build
 from blockwright.script.compute import Program
 from blockwright.strategies import apply_strategies
 from blockwright.target import Target

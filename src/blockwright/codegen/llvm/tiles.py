@@ -111,8 +111,8 @@ def store(c: ExprEmitter, stmt: BufferStore) -> None:
     if not in_tiles(stmt.buffer):
         source = _loaded_tile(stmt.value)
         assert source is not None
-        place = _rows(c, stmt)
         register = _register(c.context, source)
+        place = _rows(c, stmt)
         c.e.intrinsic("x86.tilestored64", "void", register, place.pointer, place.step)
         return
     target, value = _register(c.context, stmt), stmt.value

@@ -87,7 +87,7 @@ def contract_in_tiles(
     by_task = not direct and (in_windows or extent(sch, no) == 1)
     task = sch.fuse(*loops[:batch], *outer)
     if by_task:
-        sch.compute_at(form.a, task)
+        sch.compute_at(form.a, task, preserve_unit_loops=True)
         _gather(sch, inner_loops(sch, form.a, task), form.depth)
     sch.parallel(task)
     clear = sch.decompose_reduction(form.block, k[0])
