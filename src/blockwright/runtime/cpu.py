@@ -12,7 +12,16 @@ from blockwright.runtime.cpu_features import from_flags
 
 @functools.cache
 def kernel_flags() -> frozenset[str]:
-    """The flags the kernel reports for the first processor; empty when it reports none."""
+    """The flags the kernel reports for the first processor; empty when it reports none.
+
+    Without those of AMX where this process may not use its tiles.
+    """
+    flags = _reported()
+    tiles = frozenset(flag for flag in flags if flag.startswith("amx"))
+    return flags - tiles if tiles and not request_tiles() else flags
+
+
+def _reported() -> frozenset[str]:
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -24,7 +33,7 @@ def kernel_flags() -> frozenset[str]:
     return frozenset()
 
 
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+TILE_PERMISSION = (158, 0x1023, 18)
 """Linux on x86-64: the system call, ARCH_REQ_XCOMP_PERM, and AMX's component of the state."""
 
 
@@ -37,7 +46,7 @@ def request_tiles() -> bool:
     """
     if machine() != "x86-64" or platform.system() != "Linux":
         return False
-    return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0
+    return ctypes.CDLL(None).syscall(*TILE_PERMISSION) == 0
 
 
 def machine() -> str:

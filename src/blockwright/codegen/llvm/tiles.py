@@ -10,7 +10,8 @@ code is emitted. Four statements use such a buffer, each a whole tile at a time:
 
 LLVM would also allocate the registers itself, but it spills tiles and configures the unit anew in
 ways that cost more than the products. A function that has such buffers configures the unit when it
-starts and releases it on every exit.
+starts and releases it on every exit. Its library asks Linux for the permission to use tiles when
+it is loaded; programs may load it without this package.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from blockwright.analysis.lane_offsets import lane_offsets
 from blockwright.codegen.llvm import access, nontemporal
 from blockwright.codegen.llvm.context import FunctionContext
+from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.routine import routine
 from blockwright.codegen.llvm.scratch_plan import allocations, constant_bytes
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.intrin.hardware import MATRIX_PRODUCTS
@@ -36,6 +39,7 @@ from blockwright.ir import (
     const,
 )
 from blockwright.ir import expr as E
+from blockwright.runtime.cpu import TILE_PERMISSION
 from blockwright.support import BuildError
 from blockwright.target.scopes import TILE_BYTES, TILE_SCOPE, TILES
 
@@ -67,12 +71,20 @@ def configure(context: FunctionContext, body: Node) -> None:
     context.module.add_global_once(
         name, f'@{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align 64'
     )
+    context.module.initializer(_request.address(context.module))
     context.e.intrinsic("x86.ldtilecfg", "void", Value("ptr", f"@{name}"))
 
     def release() -> None:
         context.e.intrinsic("x86.tilerelease", "void")
 
     context.cleanups.append(release)
+
+
+@routine("bw.request_tiles", "void")
+def _request(e: FunctionEmitter) -> None:
+    """Request the permission of this process; without it, the first tile instruction ends it."""
+    numbers = (int_const(number) for number in TILE_PERMISSION)
+    e.call("i64", "syscall", *numbers, variadic="i64")
 
 
 def allocate(context: FunctionContext, stmt: Allocate) -> None:
