@@ -11,9 +11,6 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import build
-from blockwright.ops.implementation import lower_call
-from blockwright.ops.row import OpContext
-from blockwright.ops.table import OPERATORS
 from blockwright.schedule import ScheduleError
 from blockwright.script.compute import Program
 from blockwright.strategies import Plan, Strategy, apply_plan, apply_strategies
@@ -29,19 +26,10 @@ from blockwright.strategies.cpu.winograd_plan import WinogradPlan
 from blockwright.strategies.strategy import NoDecision
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
+from tests.strategies.convolution_programs import operator
 
 TARGET = Target("x86-64-v3", num_threads=2)
 change = msgspec.structs.replace
-
-
-def operator(name: str, *shapes: tuple[int, ...], **attrs: Any) -> ir.PrimFunc:
-    row = OPERATORS[name]
-    infos = [
-        ir.TensorInfo(tuple(ir.const(d, "int64") for d in shape), ir.dtype_of("float32"))
-        for shape in shapes
-    ]
-    func = lower_call(row, OpContext(name), infos, {**row.attrs, **attrs})
-    return func.replace(attrs={**func.attrs, "global_symbol": "main"})
 
 
 def depthwise(size: int, channels: int, kernel: int = 3) -> ir.PrimFunc:

@@ -36,14 +36,6 @@ def test_one_column_or_row_more_costs_little(target: Target, extent: int) -> Non
         assert predicted_share(target, tile, rows, columns) >= 0.85
 
 
-def test_a_short_end_costs_what_its_vectors_cost() -> None:
-    tile = RegisterTile(rows=6, columns=16, lanes=8)
-    whole = predicted_share(AVX2, tile, 36, 64, short_end=True)
-    assert whole == predicted_share(AVX2, tile, 36, 64)
-    short, padded = (predicted_share(AVX2, tile, 36, 56, short_end=end) for end in (True, False))
-    assert padded < short < whole  # one vector of six rows waits for its sums a little
-
-
 def test_half_vectors_are_for_vectors_of_512_bits() -> None:
     assert choose_register_tile(AVX512, 1024, 65).columns == 72
     assert choose_register_tile(AVX2, 1024, 65).columns % 8 == 0

@@ -16,59 +16,7 @@ from blockwright.strategies.cpu.conv_nchw_plan import pays
 from blockwright.strategies.match.blocks import contraction_of, leaf_blocks
 from blockwright.strategies.match.planes import planes_of
 from blockwright.target import Target
-
-
-def convolution(
-    height: int,
-    width: int,
-    channels: int,
-    filters: int,
-    kernel: int = 3,
-    pad: int = 0,
-    dilation: int = 1,
-    groups: int = 1,
-    stride: int = 1,
-    batch: int = 2,
-) -> ir.PrimFunc:
-    """Channels-first convolution with bias; channels and filters are those of a group."""
-    reach = dilation * (kernel - 1)
-    rows, columns = ((n + 2 * pad - reach - 1) // stride + 1 for n in (height, width))
-    outer = f"{batch}, {groups}, {channels}, {height + 2 * pad}, {width + 2 * pad}"
-    border = f"""
-    Y = T.alloc_buffer(({outer}))
-    for n, g, c, i, j in T.grid({outer}):
-        with T.block("pad"):
-            vn, vg, vc, vh, vw = T.axis.remap("SSSSS", [n, g, c, i, j])
-            Y[vn, vg, vc, vh, vw] = T.if_then_else(
-                {pad} <= vh and vh < {height + pad} and {pad} <= vw and vw < {width + pad},
-                X[vn, vg, vc, vh - {pad}, vw - {pad}], T.float32(0))"""
-    data = "Y" if pad else "X"
-
-    def at(axis: str) -> str:
-        return f"v{axis} * {stride} + vk{axis} * {dilation}"
-
-    return bw.from_source(f"""
-@T.prim_func
-def conv(X: T.Buffer(({batch}, {groups}, {channels}, {height}, {width}), "float32"),
-         F: T.Buffer(({groups}, {filters}, {channels}, {kernel}, {kernel}), "float32"),
-         bias: T.Buffer(({groups}, {filters}), "float32"),
-         D: T.Buffer(({batch}, {groups}, {filters}, {rows}, {columns}), "float32")):
-    C = T.alloc_buffer(({batch}, {groups}, {filters}, {rows}, {columns})){border if pad else ""}
-    for n, g, f, i, j, c, kh, kw in T.grid(
-        {batch}, {groups}, {filters}, {rows}, {columns}, {channels}, {kernel}, {kernel}
-    ):
-        with T.block("conv"):
-            vn, vg, vf, vh, vw, vc, vkh, vkw = T.axis.remap("SSSSSRRR", [n, g, f, i, j, c, kh, kw])
-            with T.init():
-                C[vn, vg, vf, vh, vw] = T.float32(0)
-            C[vn, vg, vf, vh, vw] = C[vn, vg, vf, vh, vw] + (
-                {data}[vn, vg, vc, {at("h")}, {at("w")}] * F[vg, vf, vc, vkh, vkw])
-    for n, g, f, i, j in T.grid({batch}, {groups}, {filters}, {rows}, {columns}):
-        with T.block("bias"):
-            vn, vg, vf, vh, vw = T.axis.remap("SSSSS", [n, g, f, i, j])
-            D[vn, vg, vf, vh, vw] = T.max(C[vn, vg, vf, vh, vw] + bias[vg, vf], T.float32(0))
-""")
-
+from tests.strategies.convolution_programs import convolution
 
 CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "padded": {"pad": 1},
@@ -89,7 +37,7 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_it_computes_what_the_program_says(checks: Any, name: str) -> None:
-    size = {"height": 4, "width": 13, "channels": 3, "filters": 6}
+    size = {"height": 4, "width": 13, "channels": 3, "filters": 3}
     result = checks.taken_by("conv_nchw", convolution(**(size | CONVOLUTIONS[name])), {})
     assert {"parallel", "vectorized", "unrolled"} <= set(checks.loop_kinds(result.func))
 
@@ -134,7 +82,7 @@ def test_the_last_tile_of_a_line_has_no_vectors_beyond_the_end() -> None:
 
 def test_what_a_task_reads_is_its_own_copy(checks: Any) -> None:
     """No padded input is written for all tasks: it would leave the caches."""
-    result = checks.taken_by("conv_nchw", convolution(40, 24, 8, 8, pad=1, batch=1))
+    result = checks.taken_by("conv_nchw", convolution(40, 24, 3, 8, pad=1, batch=1))
     nests = result.func.root.body
     parallel = [n for n in ir.loops(nests) if n.kind is ir.ForKind.PARALLEL]
     assert len(parallel) == 2  # panels of the weights, and the tasks

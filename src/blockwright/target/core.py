@@ -29,7 +29,6 @@ class Core(msgspec.Struct, frozen=True):
         division_issue: instructions that could be issued in the time of a division.
         lone_store_cycles: time to store one element of a vector on its own, which computation does
             not hide.
-        copy_cycles: time to copy a vector within the near caches, in a loop over long rows.
         cache_bandwidth: bytes from each cache but L1, nearest first, then from memory.
         dram_bandwidth: bytes from memory, all cores together.
         miss_latency: time per cache line from each of these if no prefetcher fetched it, with
@@ -41,8 +40,6 @@ class Core(msgspec.Struct, frozen=True):
             scattered results cost as much time as copying one byte to another layout.
         parallel_launch_cycles: time to start and join the threads of a parallel loop.
         task_dispatch_cycles: time to hand out one task of a parallel loop.
-        task_start_cycles: time by which a task of a convolution exceeds its loops: its
-            first rows and branches miss. Several times `task_dispatch_cycles`, which it includes.
         mispredict_cycles: time lost by a mispredicted loop exit.
         predicted_iterations: most iterations of a loop of constant length whose exit is predicted.
         page_bytes: size of a page.
@@ -63,7 +60,6 @@ class Core(msgspec.Struct, frozen=True):
     reorder_window: int = 224
     division_issue: float = 5
     lone_store_cycles: float = 1.0
-    copy_cycles: float = 3.0
     cache_bandwidth: tuple[float, ...] = (28.0, 21.0, 10.0)
     dram_bandwidth: float = 16.0
     miss_latency: tuple[float, ...] = (4.0, 12.0, 40.0)
@@ -73,7 +69,6 @@ class Core(msgspec.Struct, frozen=True):
     reorder_flops: float = 200.0
     parallel_launch_cycles: int = 8000
     task_dispatch_cycles: int = 60
-    task_start_cycles: int = 4000
     mispredict_cycles: int = 20
     predicted_iterations: int = 32
     page_bytes: int = 4096
@@ -87,8 +82,7 @@ class Core(msgspec.Struct, frozen=True):
         "the time of their multiplications, with no time for mispredicted exits; "
         "lone stores: what scattered results of a product cost beyond contiguous ones "
         "(1x1, 64 to 256 channels of 56x56) is 0.6 (256 bits) to 1.2 (512 bits) cycles each; "
-        "copies, starts of tasks and layouts: chosen so "
-        "that choices between schedules fit such measurements"
+        "layouts: chosen so that choices between schedules fit such measurements"
     )
 
     def strided_line_cycles(self, line: int) -> float:

@@ -43,16 +43,14 @@ def _machine(target: Target) -> list[str]:
                   f"{core.narrow_arithmetic:g} FMA of half vectors"),
         ("latency", f"{core.latency} cycles of an FMA; a division takes "
                     f"{core.division_issue:g} issue slots"),
-        ("vector moves", f"{core.copy_cycles:g} cycles to copy a vector, "
-                         f"{core.lone_store_cycles:g} to store an element alone; gathers from "
-                         f"strides over {GATHER_STRIDE} elements"),
+        ("vector moves", f"{core.lone_store_cycles:g} cycles to store an element alone; gathers "
+                         f"from strides over {GATHER_STRIDE} elements"),
         ("prefetchers", f"{core.late_rows:.0%} of lines late when rows alternate, all when a store "
                         f"skips {core.skipped_lines:g} lines"),
         ("not hidden", f"{core.exposed:.0%} of the shorter of work and traffic"),
         ("layouts", f"channels first costs a byte copied per {core.reorder_flops:g} operations"),
         ("parallel loop", f"{core.parallel_launch_cycles} cycles to launch, "
-                          f"{core.task_dispatch_cycles} to dispatch a task, "
-                          f"{core.task_start_cycles} to start one of a convolution"),
+                          f"{core.task_dispatch_cycles} to dispatch a task"),
         ("branches", f"{core.mispredict_cycles} cycles per mispredicted loop exit; those of up to "
                      f"{core.predicted_iterations} constant iterations are predicted"),
         ("TLB", f"{core.tlb_entries[0]} and {core.tlb_entries[1]} pages of {core.page_bytes} B; "

@@ -34,10 +34,10 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu import gemm
 from blockwright.strategies.cpu.conv_nchw_plan import (
     ConvNchwPlan,
-    lines_of,
     pays,
     ranked_plans,
 )
+from blockwright.strategies.cpu.conv_nchw_shape import lines_of
 from blockwright.strategies.cpu.elementwise import spread
 from blockwright.strategies.cpu.gemm_canonical import (
     align,

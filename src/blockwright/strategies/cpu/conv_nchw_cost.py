@@ -1,200 +1,160 @@
-"""Predicted time of a channels-first convolution, with filters or with pixels as rows of tiles.
+"""Choose register tiles and tasks of channels-first convolutions, by the cost model.
 
-Both are described as loop nests for the cost model; no schedule is built. A tile of pixels (GEMM)
-stores its results one by one, because those of a vector of filters are on different planes; it
-reads the data in place. A tile of filters (the channels-first strategy) stores whole vectors of
-pixels, but copies the data first.
+Tiles have filters as rows and pixels as columns: they store whole vectors of pixels, but tasks copy
+the data first. The GEMM strategy has pixels as rows and filters as columns: it reads the data in
+place, but stores the results of a vector of filters one by one, because they are on different
+planes. Both are described as loop nests for the cost model; no schedule is built.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 import msgspec
 
-from blockwright import ir
-from blockwright.cost import (
-    AccessNode,
-    BufferNode,
-    LoopNode,
-    StatementNode,
-    around,
-    estimate_nest,
-)
-from blockwright.strategies.cpu.register_tiling import RegisterTile, choose_register_tile
-from blockwright.strategies.match.blocks import address_of, extent_of, stride
-from blockwright.strategies.match.planes import Planes
+from blockwright.strategies.cpu.conv_nchw_nest import ConvBlocks, conv_estimate, gemm_estimate
+from blockwright.strategies.cpu.conv_nchw_shape import ConvShape
+from blockwright.strategies.cpu.register_tiling import RegisterTile, register_tiles
 from blockwright.target import Target
 
-_TAPS = 9  # longest loop over taps that is unrolled
-
-Nest = list[LoopNode | StatementNode]
-
-
-class _Operand(msgspec.Struct):
-    """An operand of a register tile: strides in bytes by loop, by row and by column."""
-
-    storage: BufferNode
-    moves: dict[LoopNode, float]
-    by_row: float
-    by_column: float
+_TILES = 8  # register tiles that are compared
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128)
+"""Numbers of parts into which plans divide an axis; the number of threads is another."""
+_BETTER = 0.97
+"""Another tile is preferred if it needs less than this share of the time; less is model error."""
 
 
-class _Sizes(msgspec.Struct):
-    """Extents and strides of a convolution, in elements and in bytes.
+class ConvChoice(msgspec.Struct, frozen=True):
+    """A register tile and task size, with the predicted time."""
 
-    Attributes:
-        size: bytes of an element.
-        filters, lines, line: filters; lines of pixels of all images, and pixels of a line.
-        taps: extents of the reduction loops and strides of the data along them.
-        step, line_step: strides of the data from pixel to pixel and from line to line.
-        data: bytes of the data.
+    blocks: ConvBlocks
+    seconds: float
+
+
+@lru_cache(maxsize=256)
+def conv_choice(target: Target, shape: ConvShape) -> ConvChoice:
+    """The register tile and the task size that the search finds to be the fastest.
+
+    It changes one decision at a time (tile, steps per task, tiles of filters per task) while the
+    predicted time falls.
     """
+    seconds: dict[ConvBlocks, float] = {}
 
-    size: int
-    filters: int
-    lines: int
-    line: int
-    taps: list[tuple[int, float]]
-    step: float
-    line_step: float
-    data: int
+    def time(blocks: ConvBlocks) -> float:
+        if blocks not in seconds:
+            seconds[blocks] = conv_estimate(target, shape, blocks).seconds
+        return seconds[blocks]
 
-    @property
-    def depth(self) -> int:
-        return math.prod(length for length, _ in self.taps)
-
-    @property
-    def plane(self) -> int:
-        """Bytes of the results of one filter."""
-        return self.lines * self.line * self.size
-
-
-def planes_seconds(target: Target, block: ir.Block, roles: Planes) -> float:
-    """Seconds with filters as rows, pixels as columns, and a copy of the data."""
-    sizes = _sizes_of(block, roles)
-    tile = choose_register_tile(target, sizes.filters, sizes.line, sizes.size * 8)
-    size, width = sizes.size, tile.columns * sizes.size
-    line, pixels = LoopNode(sizes.lines), LoopNode(max(1.0, sizes.line / tile.columns))
-    filters = LoopNode(math.ceil(sizes.filters / tile.rows))
-    taps = _loops(sizes)
-    near = BufferNode("copy", min(sizes.data, target.cache(2).size // 2))
-    if roles.slides:
-        moves = {loop: step for loop, (_, step) in zip(taps, sizes.taps, strict=True)}
-        data = _Operand(near, {line: sizes.line_step, pixels: width, **moves}, 0, size)
-    else:
-        data = _Operand(near, _packed(taps, pixels, sizes.depth, width), 0, size)
-    weights = _weights(sizes, tile.rows, filters, taps)
-    stored: dict[LoopNode, float] = {line: sizes.line * size, pixels: width}
-    stored[filters] = tile.rows * sizes.plane
-    result = _Operand(_results(sizes), stored, sizes.plane, size)
-    product = _product(sizes, tile, data, msgspec.structs.replace(weights, by_row=size), result)
-    copy = _copy(sizes, roles, tile.lanes, near)
-    nest = around([line, pixels, filters], product(taps))
-    return estimate_nest([*copy, *nest], target).seconds
+    tiles = _tiles(target, shape)
+    best = _first_of_alike(time, [_start(target, shape, tile) for tile in tiles])
+    while True:
+        before = best
+        best = min((best, *_other_steps(target, shape, best)), key=time)
+        best = min((best, *_other_groups(target, shape, best)), key=time)
+        if best == before:
+            break
+        same = (_with_tile(target, shape, best, tile) for tile in tiles)
+        best = _first_of_alike(time, same)
+    return ConvChoice(best, time(best))
 
 
-def pixels_seconds(target: Target, block: ir.Block, roles: Planes) -> float:
-    """Seconds with pixels as rows and filters as columns, as the GEMM strategy does."""
-    sizes = _sizes_of(block, roles)
-    count, size = sizes.lines * sizes.line, sizes.size
-    tile = choose_register_tile(target, count, sizes.filters, size * 8)
-    pixels = LoopNode(math.ceil(count / tile.rows))
-    filters = LoopNode(math.ceil(sizes.filters / tile.columns))
-    taps = _loops(sizes)
-    moves = {loop: step for loop, (_, step) in zip(taps, sizes.taps, strict=True)}
-    data = _Operand(
-        BufferNode("data", sizes.data), {pixels: tile.rows * sizes.step, **moves}, sizes.step, 0
-    )
-    weights = _weights(sizes, tile.columns, filters, taps)
-    stored: dict[LoopNode, float] = {pixels: tile.rows * size}
-    stored[filters] = tile.columns * sizes.plane
-    result = _Operand(_results(sizes), stored, size, sizes.plane)
-    product = _product(sizes, tile, data, msgspec.structs.replace(weights, by_column=size), result)
-    return estimate_nest(around([pixels, filters], product(taps)), target).seconds
+def ranked_blocks(target: Target, shape: ConvShape) -> Iterator[ConvBlocks]:
+    """Register tiles and task sizes: what is chosen, then others by their predicted time."""
+    best = conv_choice(target, shape).blocks
+    yield best
+    seconds: dict[ConvBlocks, float] = {}
+    for tile in _tiles(target, shape):
+        sizes = itertools.product(_steps(target, shape, tile), _groups(target, shape, tile))
+        for blocks in (ConvBlocks(tile, steps, filters) for steps, filters in sizes):
+            seconds[blocks] = conv_estimate(target, shape, blocks).seconds
+    yield from (b for b in sorted(seconds, key=lambda blocks: seconds[blocks]) if b != best)
 
 
-def _sizes_of(block: ir.Block, roles: Planes) -> _Sizes:
-    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is roles.data)
-    address, size = address_of(load, block), roles.data.dtype.nbytes
-
-    def moved(position: int) -> float:
-        step = stride(address, block.iter_vars[position])
-        return 0.0 if math.isinf(step) else float(abs(step)) * size
-
-    taps = [(extent_of(block, [p]) or 1, moved(p)) for p in roles.depth]
-    return _Sizes(
-        size,
-        extent_of(block, roles.filters) or 1,
-        extent_of(block, roles.outer) or 1,
-        extent_of(block, roles.pixels) or 1,
-        [tap for tap in taps if tap[0] > 1],
-        moved(roles.pixels[-1]),
-        max((moved(p) for p in roles.outer), default=0.0),
-        math.prod(ir.const_int(n) or 1 for n in roles.data.shape[1:]) * size,
-    )
+def beats_gemm(target: Target, shape: ConvShape) -> bool:
+    """Whether tiles of filters and pixels are expected to be faster than the GEMM strategy."""
+    return conv_choice(target, shape).seconds < gemm_estimate(target, shape).seconds
 
 
-def _loops(sizes: _Sizes) -> list[LoopNode]:
-    return [LoopNode(n, "unrolled" if n <= _TAPS else "serial") for n, _ in sizes.taps]
+def _first_of_alike(
+    time: Callable[[ConvBlocks], float], choices: Iterable[ConvBlocks]
+) -> ConvBlocks:
+    """The first choice that takes about as little time as any."""
+    found = list(choices)
+    least = min(map(time, found))
+    return next(one for one in found if _BETTER * time(one) <= least)
 
 
-def _packed(
-    taps: list[LoopNode], panel: LoopNode, depth: int, width: float
-) -> dict[LoopNode, float]:
-    """Strides in panels of `width` bytes per step."""
-    moves, step = {panel: depth * width}, width
-    for loop in reversed(taps):
-        moves[loop] = step
-        step *= loop.count
-    return moves
+def _tiles(target: Target, shape: ConvShape) -> list[RegisterTile]:
+    """Register tiles, that of the highest throughput first."""
+    return register_tiles(target, shape.filters.count, shape.pixels.count, shape.bits)[:_TILES]
 
 
-def _weights(sizes: _Sizes, width: int, panel: LoopNode, taps: list[LoopNode]) -> _Operand:
-    storage = BufferNode("weights", sizes.filters * sizes.depth * sizes.size)
-    return _Operand(storage, _packed(taps, panel, sizes.depth, width * sizes.size), 0, 0)
+def _start(target: Target, shape: ConvShape, tile: RegisterTile) -> ConvBlocks:
+    """The largest tasks with all filters that leave none of the threads idle."""
+    sizes = _steps(target, shape, tile)
+    busy = [n for n in sizes if shape.tasks(tile.columns, n) >= target.num_threads]
+    return ConvBlocks(tile, (busy or sizes[-1:])[0], shape.panels(tile.rows))
 
 
-def _results(sizes: _Sizes) -> BufferNode:
-    return BufferNode("results", sizes.filters * sizes.plane)
+def _other_steps(target: Target, shape: ConvShape, blocks: ConvBlocks) -> Iterator[ConvBlocks]:
+    for steps in _steps(target, shape, blocks.tile):
+        yield ConvBlocks(blocks.tile, steps, blocks.filters)
 
 
-def _product(
-    sizes: _Sizes, tile: RegisterTile, a: _Operand, b: _Operand, result: _Operand
-) -> Callable[[list[LoopNode]], Nest]:
-    """The statements of a register tile around its reduction loops."""
-    width = tile.columns * sizes.size
-    sums = _Operand(BufferNode("sums", tile.rows * width, registers=True), {}, width, sizes.size)
-
-    def each(stored: _Operand, *loaded: _Operand) -> LoopNode:
-        row, column = LoopNode(tile.rows, "unrolled"), LoopNode(tile.columns, "lanes")
-
-        def access(operand: _Operand, is_store: bool) -> AccessNode:
-            inside = {row: operand.by_row, column: operand.by_column}
-            moves = operand.moves | {loop: step for loop, step in inside.items() if step}
-            return AccessNode(operand.storage, moves, sizes.size, stored=is_store)
-
-        accesses = (access(stored, True), *(access(one, False) for one in loaded))
-        column.body = [StatementNode(accesses, 1, stored in loaded, width=sizes.size)]
-        row.body = [column]
-        return row
-
-    return lambda taps: [each(sums), *around(taps, [each(sums, sums, a, b)]), each(result, sums)]
+def _other_groups(target: Target, shape: ConvShape, blocks: ConvBlocks) -> Iterator[ConvBlocks]:
+    for filters in _groups(target, shape, blocks.tile):
+        yield ConvBlocks(blocks.tile, blocks.steps, filters)
 
 
-def _copy(sizes: _Sizes, roles: Planes, lanes: int, copy: BufferNode) -> Nest:
-    """The copy of the data, vector by vector; vectors of pixels that are apart are gathered."""
-    elements = sizes.data // sizes.size
-    if not roles.slides:
-        elements = sizes.lines * sizes.line * sizes.depth
-    vectors, lane = LoopNode(elements / lanes), LoopNode(lanes, "lanes")
-    accesses = [
-        AccessNode(
-            storage, {vectors: lanes * step, lane: sizes.size}, sizes.size, stored=storage is copy
-        )
-        for storage, step in ((copy, sizes.size), (BufferNode("data", sizes.data), sizes.step))
-    ]
-    gathers = roles.step if roles.step > 1 else 0
-    lane.body = [StatementNode(tuple(accesses), gathers, width=sizes.size)]
-    return around([vectors], [lane])
+def _with_tile(
+    target: Target, shape: ConvShape, blocks: ConvBlocks, tile: RegisterTile
+) -> ConvBlocks:
+    """Another tile, with a task of about the same size."""
+    each = 1 if shape.lines is not None else tile.columns / blocks.tile.columns
+    rows = tile.rows / blocks.tile.rows
+    steps = _nearest(_steps(target, shape, tile), blocks.steps / each)
+    return ConvBlocks(tile, steps, _nearest(_groups(target, shape, tile), blocks.filters / rows))
+
+
+def _nearest(sizes: Iterable[int], size: float) -> int:
+    return min(sizes, key=lambda n: abs(n - size))
+
+
+def _steps(target: Target, shape: ConvShape, tile: RegisterTile) -> list[int]:
+    """Steps per task, most first: their copy takes at most half of the second-level cache.
+
+    Copies of tiles that do not slide have equal numbers of these.
+    """
+    count = shape.steps(tile.columns)
+    sizes = _sizes(target, count)
+    if shape.lines is None:
+        sizes = [n for n in sizes if count % n == 0]
+    room = target.cache(2).size // 2
+    return [n for n in sizes if shape.copied(tile.columns, n) * shape.size <= room] or sizes[-1:]
+
+
+def _groups(target: Target, shape: ConvShape, tile: RegisterTile) -> list[int]:
+    """Tiles of filters per task, most first.
+
+    Tasks for fewer than all filters copy the data again. They pay if the threads need more tasks,
+    or if the weights of all filters do not stay in the second-level cache beside the copy.
+    """
+    panels = shape.panels(tile.rows)
+    each = tile.rows * shape.depth * shape.size
+    room = target.cache(2).size // 2
+    if shape.tasks(tile.columns) >= target.num_threads and panels * each <= room:
+        return [panels]
+    sizes = _sizes(target, panels)
+    return [n for n in sizes if n == panels or n * each <= room] or sizes[-1:]
+
+
+def _sizes(target: Target, extent: int) -> list[int]:
+    """Sizes of nearly equal parts of an axis, largest first."""
+    parts = {*_PARTS, target.num_threads, extent}
+    return sorted({math.ceil(extent / n) for n in parts if n <= extent}, reverse=True)
+
+
+__all__ = ["ConvChoice", "beats_gemm", "conv_choice", "ranked_blocks"]

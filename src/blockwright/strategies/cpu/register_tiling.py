@@ -19,7 +19,6 @@ _FEWEST = 8  # fewest rows from which a product is bound by arithmetic, not by r
 _ROW_TILES = 3  # register tiles that a call can choose from
 _WORTH = 0.004  # share of the time, over all values of m, that pays for the code of one more tile
 _UNIT = 1000  # fixed-point scale of tile costs, which are integers
-_CROWDED = 0.2  # share of the time lost to unaligned vectors where loads fill all issue slots
 _OF_LOOP = 3  # loop overhead in instructions: induction variable and exit branch
 _SEVERAL = 4  # unroll factor where loop overhead counts
 _SPARE = 0.75  # share of the issue slots up to which loop overhead is free
@@ -348,43 +347,11 @@ def speed_of_panels(target: Target, tile: RegisterTile, bits: int, shifts: int =
 
 
 def predicted_share(
-    target: Target,
-    tile: RegisterTile,
-    rows: int | None,
-    columns: int | None,
-    *,
-    anywhere: bool = False,
-    short_end: bool = False,
+    target: Target, tile: RegisterTile, rows: int | None, columns: int | None
 ) -> float:
-    """Share of the FMA peak, with padding elements beyond the end of the result counted as lost.
-
-    With a `short_end`, the last tile of a row has only the vectors that it needs. Where vectors may
-    start `anywhere` in memory, those that cross lines are loaded in two steps, which costs time
-    where few issue slots for loads are left.
-    """
-    share_of = functools.partial(_share, target, tile.rows, lanes=tile.lanes, anywhere=anywhere)
-    share = share_of(tile.columns) * _filled(rows, tile.rows)
-    if not short_end or columns is None:
-        return share * _filled(columns, tile.columns)
-    whole, rest = divmod(columns, tile.columns)
-    rest = math.ceil(rest / tile.lanes) * tile.lanes
-    if not rest:
-        return share
-    time = whole * tile.columns + rest * share_of(tile.columns) / share_of(rest)
-    return share * columns / time
-
-
-def _share(target: Target, rows: int, columns: int, *, lanes: int, anywhere: bool) -> float:
-    """Share of the FMA peak, in a whole tile."""
-    core, vectors = target.core, columns / lanes
-    share = _efficiency(core, rows, vectors)
-    if anywhere:
-        registers = math.ceil(vectors)
-        crossing = registers * target.vector_bits / 8 / target.cache(1).line
-        loads = (rows + registers + crossing) / core.loads
-        taken = min(1.0, loads / (rows * vectors / core.arithmetic / share))
-        share /= 1 + _CROWDED * max(0.0, 2 * taken - 1)
-    return share
+    """Share of the FMA peak, with padding elements beyond the end of the result counted as lost."""
+    share = _efficiency(target.core, tile.rows, tile.columns / tile.lanes)
+    return share * _filled(rows, tile.rows) * _filled(columns, tile.columns)
 
 
 def reduction_unroll_factor(target: Target, tile: RegisterTile) -> int:

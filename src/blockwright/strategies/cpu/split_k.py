@@ -95,7 +95,7 @@ def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool
     bounds = [longest(sch, loop) for loop in k]
     if math.prod(sys.maxsize if n is None else n for n in bounds) <= pieces.longest:
         return None
-    result = _piece(sizes, pieces)
+    result = piece_at(sizes, pieces)
     if result is None or not (ragged or cuts_evenly(sizes, pieces)):
         return None
     at, together = result
@@ -107,7 +107,7 @@ def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool
     return over
 
 
-def _piece(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | None:
+def piece_at(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | None:
     """The loop of a long reduction nest to split, and its steps per piece.
 
     None if the reduction is short or of unknown length.
@@ -132,7 +132,7 @@ def _piece(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | Non
 
 def cuts_evenly(sizes: Sequence[int | None], pieces: Pieces) -> bool:
     """Whether a reduction nest is short enough, or divides into equal pieces."""
-    result = _piece(sizes, pieces)
+    result = piece_at(sizes, pieces)
     return result is None or (sizes[result[0]] or 0) % result[1] == 0
 
 
@@ -140,7 +140,7 @@ def piece_lengths(depth: int, sums: Sequence[Pieces]) -> list[int]:
     """Terms of each nested partial sum of a reduction of `depth` terms, coarse to fine."""
     result: list[int] = []
     for pieces in sums:
-        cut = _piece([depth], pieces)
+        cut = piece_at([depth], pieces)
         if cut is not None:
             depth = cut[1]
             result.append(depth)
@@ -149,5 +149,5 @@ def piece_lengths(depth: int, sums: Sequence[Pieces]) -> list[int]:
 
 def whole_pieces(sizes: Sequence[int | None], pieces: Pieces) -> int:
     """Number that the innermost reduction loop's length must be a multiple of for equal pieces."""
-    result = _piece(sizes, pieces)
+    result = piece_at(sizes, pieces)
     return 1 if result is None or result[0] < len(sizes) - 1 else result[1]
