@@ -33,8 +33,10 @@ from torch.utils import _pytree as pytree
 
 import blockwright as bw
 from benchmarks.models import CASES
+from blockwright import ir
 from blockwright.intrin.hardware import DOT_PRODUCTS
 from blockwright.measure import peak_call
+from blockwright.strategies.cpu.micro_kernel import matrix_kernel
 
 SHAPES = [(1024, 1024, 1024), (1021, 1019, 1027), (128, 768, 3072), (333, 1001, 777)]
 HEADS = [(12, 128, 64), (12, 512, 64), (8, 1024, 128)]
@@ -161,8 +163,9 @@ def compare(line: Line, rounds: int, threads: int) -> str:
             **_peers(line, threads),
         }
         operations = 1.0
-        if line.operations and _has(target, line.dot):
-            calls["peak"], operations = peak_call(threads, target, line.dot)
+        dot = _of_tiles(target, line.dot) or line.dot
+        if line.operations and (dot != line.dot or _has(target, dot)):
+            calls["peak"], operations = peak_call(threads, target, dot)
         times = _in_turns(calls, rounds)
     ours = statistics.median(times["ours"])
     ratios = "".join(
@@ -188,6 +191,16 @@ def _in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, lis
             call()
             times[name].append(time.perf_counter() - start)
     return times
+
+
+def _of_tiles(target: bw.Target, dot: str) -> str:
+    """The product of tiles of the same types, if the target has it; else ""."""
+    if not dot:
+        return ""
+    row = DOT_PRODUCTS[dot]
+    types = (ir.dtype_of(name) for name in (row.a, row.b, row.accumulator))
+    kernel = matrix_kernel(target, *types)
+    return "" if kernel is None else kernel.dot
 
 
 def _has(target: bw.Target, dot: str) -> bool:

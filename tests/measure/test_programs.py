@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from blockwright.measure import peak_call, programs
+from blockwright.target import Target
 
 
-@pytest.mark.parametrize("dot", ["", "dot2_bf16", "dot4_u8s8", "dot2_s16s16"])
+TILES = pytest.mark.skipif(not Target("native").has("amx-int8"), reason="this machine has no AMX")
+DOTS = [
+    *("", "dot2_bf16", "dot4_u8s8", "dot2_s16s16"),
+    *(pytest.param(f"mma_16x16x{kind}", marks=TILES) for kind in ("64_u8s8", "32_bf16")),
+]
+
+
+@pytest.mark.parametrize("dot", DOTS)
 def test_the_counted_operations_are_those_of_the_chains(
     dot: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.build import build
-from blockwright.intrin.hardware import DOT_PRODUCTS
+from blockwright.intrin.hardware import DOT_PRODUCTS, MATRIX_PRODUCTS, MatrixProduct
 from blockwright.runtime.threads import set_num_threads
 from blockwright.script.ir import from_source
 from blockwright.target import Target
@@ -64,6 +64,34 @@ def peak(
 """
 _FMA = "T.fma(a[T.ramp(0, 1, WIDTH)], b[T.ramp(0, 1, WIDTH)], acc[vc, T.ramp(0, 1, LANES)])"
 _DOT = "T.DOT(acc[vc, T.ramp(0, 1, LANES)], a[T.ramp(0, 1, WIDTH)], b[T.ramp(0, 1, WIDTH)])"
+
+_TILE_PEAK = """
+@T.prim_func
+def peak(a: T.Buffer((WIDTH,), "A_TYPE"), b: T.Buffer((WIDTH,), "B_TYPE"),
+         out: T.Buffer((TASKS, 4, 256), "KIND")):
+    for task in T.parallel(TASKS):
+        with T.block("task"):
+            t = T.axis.spatial(TASKS, task)
+            T.reads(a[0:WIDTH], b[0:WIDTH])
+            T.writes(out[t, 0:4, 0:256])
+            x = T.alloc_buffer((2, WIDTH), "A_TYPE", scope="amx.tile")
+            y = T.alloc_buffer((2, WIDTH), "B_TYPE", scope="amx.tile")
+            sums = T.alloc_buffer((4, 256), "KIND", scope="amx.tile")
+            for i in T.unroll(2):
+                x[i, T.ramp(0, 1, WIDTH)] = a[T.ramp(0, 1, WIDTH)]
+                y[i, T.ramp(0, 1, WIDTH)] = b[T.ramp(0, 1, WIDTH)]
+            for i in T.unroll(4):
+                sums[i, T.ramp(0, 1, 256)] = T.broadcast(T.KIND(0), 256)
+            for r in range(ROUNDS):
+                for i in T.unroll(4):
+                    sums[i, T.ramp(0, 1, 256)] = T.DOT(
+                        sums[i, T.ramp(0, 1, 256)],
+                        x[i // 2, T.ramp(0, 1, WIDTH)],
+                        y[i % 2, T.ramp(0, 1, WIDTH)],
+                    )
+            for i in T.unroll(4):
+                out[t, i, T.ramp(0, 1, 256)] = sums[i, T.ramp(0, 1, 256)]
+"""
 
 _READ_BYTES = 1 << 26  # minimum bytes per call, so that thread start-up is negligible
 
@@ -115,8 +143,11 @@ def peak_call(
     Args:
         threads: number of threads.
         target: whose instructions to use; by default those of this machine.
-        dot: a dot product of `intrin.hardware`, such as "dot2_bf16"; float32 FMA by default.
+        dot: a dot product or a product of tiles of `intrin.hardware`, such as "dot2_bf16" or
+            "mma_16x16x32_bf16"; float32 FMA by default.
     """
+    if dot in MATRIX_PRODUCTS:
+        return _tile_peak_call(threads, target, MATRIX_PRODUCTS[dot])
     lanes = _lanes(target)
     row = DOT_PRODUCTS[dot] if dot else None
     a, b, kind = ("float32",) * 3 if row is None else (row.a, row.b, row.accumulator)
@@ -137,6 +168,21 @@ def peak_call(
     left, right = (np.ones(width, np.dtype(ir.dtype_of(t).numpy())) for t in (a, b))
     out = np.zeros((tasks, lanes), kind)
     return (lambda: run(left, right, out)), 2.0 * width * tasks * chains * _ROUNDS
+
+
+def _tile_peak_call(
+    threads: int, target: str | Target, row: MatrixProduct
+) -> tuple[Callable[[], Any], float]:
+    """As `peak_call`, of products of tile registers."""
+    tasks, width, rounds = threads * _TASKS, row.ratio * row.tile, _ROUNDS // 16
+    words = {
+        "DOT": row.name, "A_TYPE": row.a, "B_TYPE": row.b, "KIND": row.accumulator,
+        "WIDTH": width, "TASKS": tasks, "ROUNDS": rounds,
+    }  # fmt: skip
+    run = _built(_TILE_PEAK, words, "peak", threads, target)
+    left, right = (np.ones(width, np.dtype(ir.dtype_of(t).numpy())) for t in (row.a, row.b))
+    out = np.zeros((tasks, 4, row.tile), row.accumulator)
+    return (lambda: run(left, right, out)), 2.0 * row.tile * row.depth * 4 * tasks * rounds
 
 
 def read_call(threads: int, size: int) -> tuple[Callable[[], Any], float]:
