@@ -9,8 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import blockwright as bw
 from blockwright import ir
+from blockwright.build import build
 from blockwright.support import BuildError
+from blockwright.target import Target
 
 Evaluate = Callable[..., np.ndarray]
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -393,3 +396,31 @@ def test_what_has_no_code_is_refused(evaluate: Evaluate) -> None:
             [x],
             "int32",
         )
+
+
+@pytest.mark.parametrize("target", ["native", "x86-64-v3", "x86-64-v4+avx512bf16"])
+@pytest.mark.parametrize("lanes", [8, 16, 32, 48])
+def test_bfloat16_keeps_denormals_and_nans(lanes: int, target: str) -> None:
+    """AVX512-BF16 rounds whole registers; it would take denormals for zeros."""
+    if not Target(target).is_host:
+        pytest.skip("this machine lacks the instructions")
+    func = bw.from_source(f"""
+@T.prim_func
+def narrow(A: T.Buffer((512, {lanes}), "float32"), B: T.Buffer((512, {lanes}), "bfloat16")):
+    for i in range(512):
+        for j in T.vectorized({lanes}):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = T.Cast("bfloat16", A[vi, vj])
+""")
+    bits = np.random.default_rng(0).integers(0, 2**32, (512, lanes), dtype=np.uint32)
+    bits[:100] &= 0x807FFFFF  # denormal numbers, zeros among them
+    bits[100:200] |= 0x7F800000  # infinities and NaNs
+    bits[200:300, ::3] &= 0x807FFFFF
+    bits[300:350] &= 0x80000000
+    got = np.zeros((512, lanes), ml_dtypes.bfloat16)
+    build(func, target)["narrow"](bits.view(np.float32), got)
+    nan = np.isnan(bits.view(np.float32))
+    odd = bits >> 16 & 1
+    rounded = np.where(nan, bits | 0x400000, bits + (odd + 0x7FFF)) >> 16
+    np.testing.assert_array_equal(got.view(np.uint16), rounded)

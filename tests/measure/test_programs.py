@@ -7,7 +7,6 @@ import pytest
 from blockwright.measure import peak_call, programs
 from blockwright.target import Target
 
-
 TILES = pytest.mark.skipif(not Target("native").has("amx-int8"), reason="this machine has no AMX")
 DOTS = [
     *("", "dot2_bf16", "dot4_u8s8", "dot2_s16s16"),

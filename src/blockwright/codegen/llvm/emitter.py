@@ -117,11 +117,15 @@ class FunctionEmitter(InstructionEmitter):
         return self.emit(type_, f"phi {type_} {pairs}")
 
     def choose(
-        self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]
+        self,
+        condition: Value,
+        then: Callable[[], Value],
+        otherwise: Callable[[], Value],
+        likely: bool | None = None,
     ) -> Value:
         """The value of one of two branches; only the taken one executes."""
         yes, no, join = self.fresh("then"), self.fresh("else"), self.fresh("join")
-        self.branch_if(condition, yes, no)
+        self.branch_if(condition, yes, no, likely=likely)
         self.label(yes)
         a = then()
         end_a = self.block

@@ -218,6 +218,9 @@ def _narrow_power(e: FunctionEmitter, bits: Value) -> Value:
     return e.select(valid, result, int_const(255, bits.type))
 
 
+_DENORMAL = 0x20  # of VFPCLASSPS: denormal numbers of either sign
+
+
 def narrow(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
     """Round single precision to a narrow float, to nearest even."""
     lanes = lanes_of(value.type)
@@ -227,17 +230,49 @@ def narrow(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
     form = _emulated(e, dtype)
     if form is None and dtype.kind == "float":
         return e.convert("fptrunc", value, value_type(dtype))
-    bits = e.bitcast(value, vector("i32", lanes))
-    if form is None:
-        odd = _with(e, "and", _shift(e, "lshr", bits, 16), 1)
-        rounded = e.binary("add", bits, _with(e, "add", odd, 0x7FFF))
-        quiet = _with(e, "or", bits, 0x400000)
-        nan = e.compare("uno", value, value)
-        result = _shift(e, "lshr", e.select(nan, quiet, rounded), 16)
+    if form is not None:
+        result = _narrow_bits(e, e.bitcast(value, vector("i32", lanes)), form)
+    elif lanes in (16, 32) and e.module.target.has("avx512bf16", "avx512dq"):
+        return _narrow_by_instruction(e, value)
     else:
-        result = _narrow_bits(e, bits, form)
+        result = _bfloat_bits(e, value)
     stored = e.convert("trunc", result, vector(f"i{dtype.bits}", lanes))
     return e.bitcast(stored, value_type(dtype))
+
+
+def _bfloat_bits(e: FunctionEmitter, value: Value) -> Value:
+    """Round single precision to bfloat16, in integers of 32 bits."""
+    bits = e.bitcast(value, vector("i32", lanes_of(value.type)))
+    odd = _with(e, "and", _shift(e, "lshr", bits, 16), 1)
+    rounded = e.binary("add", bits, _with(e, "add", odd, 0x7FFF))
+    quiet = _with(e, "or", bits, 0x400000)
+    nan = e.compare("uno", value, value)
+    return _shift(e, "lshr", e.select(nan, quiet, rounded), 16)
+
+
+def _narrow_by_instruction(e: FunctionEmitter, value: Value) -> Value:
+    """Round one or two registers to bfloat16 by an instruction, unless an element is denormal.
+
+    AVX512-BF16 takes denormals for zeros, which other processors do not.
+    """
+    lanes, nothing = lanes_of(value.type), Value(value.type, "poison")
+    parts = [value]
+    if lanes > 16:
+        parts = [e.shuffle(value, nothing, range(at, at + 16)) for at in (0, 16)]
+    kind, mask = int_const(_DENORMAL, "i32"), vector("i1", 16)
+    tests = [e.intrinsic("x86.avx512.fpclass.ps.512", mask, part, kind) for part in parts]
+    found = tests[0] if len(tests) == 1 else e.binary("or", *tests)
+    denormal = e.compare("ne", e.bitcast(found, "i16"), int_const(0, "i16"))
+    name = "cvtneps2bf16" if lanes == 16 else "cvtne2ps2bf16"
+
+    def at_once() -> Value:
+        rounded = e.intrinsic(f"x86.avx512bf16.{name}.512", vector("bfloat", lanes), *parts[::-1])
+        return e.bitcast(rounded, vector("i16", lanes))
+
+    def in_integers() -> Value:
+        return e.convert("trunc", _bfloat_bits(e, value), vector("i16", lanes))
+
+    return e.choose(denormal, in_integers, at_once, likely=False)
 
 
 def _narrow_bits(e: FunctionEmitter, bits: Value, form: _Format) -> Value:
