@@ -261,7 +261,7 @@ def _narrow_by_instruction(e: FunctionEmitter, value: Value) -> Value:
         parts = [e.shuffle(value, nothing, range(at, at + 16)) for at in (0, 16)]
     kind, mask = int_const(_DENORMAL, "i32"), vector("i1", 16)
     tests = [e.intrinsic("x86.avx512.fpclass.ps.512", mask, part, kind) for part in parts]
-    found = tests[0] if len(tests) == 1 else e.binary("or", *tests)
+    found = tests[0] if lanes == 16 else e.binary("or", tests[0], tests[1])
     denormal = e.compare("ne", e.bitcast(found, "i16"), int_const(0, "i16"))
     name = "cvtneps2bf16" if lanes == 16 else "cvtne2ps2bf16"
 

@@ -113,11 +113,11 @@ def _loads_directly(
     The last m axis and the only k axis are the last two dimensions of A, and divide into tiles.
     """
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
-    if len(facts.k) > 1 or len(load.indices) < 2 or facts.a.strides or not facts.m:
+    if len(facts.k) != 1 or len(load.indices) < 2 or facts.a.strides or not facts.m:
         return False
     if facts.a.dtype.name != row.a:
         return False
-    axes = [block.iter_vars[position[-1]] for position in (facts.m, facts.k)]
+    axes = [block.iter_vars[position] for position in (facts.m[-1], facts.k[-1])]
     for axis, index, size in zip(axes, load.indices[-2:], (tile.rows, row.depth), strict=True):
         length = ir.const_int(axis.dom.extent)
         if index is not axis.var or length is None or length % size:
