@@ -9,7 +9,17 @@ import numpy as np
 from blockwright.interp.access import AccessCompiler, note
 from blockwright.interp.lanes import Env, Fn, compress
 from blockwright.interp.memory import Array
-from blockwright.ir import BufferStore, Call, Expr, Var, atomic_place, atomic_value
+from blockwright.ir import (
+    BufferLoad,
+    BufferStore,
+    Call,
+    Expr,
+    Var,
+    atomic_place,
+    atomic_value,
+    collect,
+    op_has_effect,
+)
 from blockwright.support import InterpretError
 
 
@@ -32,9 +42,10 @@ class AtomicCompiler(AccessCompiler):
                 f"{expr.op} takes the address of a buffer element", code="BW757", span=expr.span
             )
         slot, site, name = self._known(place.buffer), self.site(expr), place.buffer.name
-        at = self.position(place.buffer, place.indices, site)
         if place.dtype.lanes > 1:
             raise InterpretError(f"{expr.op} of a vector", code="BW757", span=expr.span)
+        place, named = self._named_indices(place)
+        at = self.position(place.buffer, place.indices, site)
         operand = Var("operand", expr.args[1].dtype)
         value, held = self.value(expr.args[1]), self.define(operand, is_value=True)
         new = atomic_value(expr.replace(args=(expr.args[0], operand)), place)
@@ -61,7 +72,10 @@ class AtomicCompiler(AccessCompiler):
             return old
 
         def apply(env: Env) -> Any:
-            env[held], where = value(env), at(env)
+            env[held] = value(env)
+            for index, found in named:
+                env[index] = found(env)
+            where = at(env)
             if env[1].levels:
                 note(env, site, name, env[slot], where, "atomic")
             if watched:
@@ -71,6 +85,15 @@ class AtomicCompiler(AccessCompiler):
             return one_by_one(env, np.broadcast_to(where, env[0]), update_one)
 
         return apply
+
+    def _named_indices(self, place: BufferLoad) -> tuple[BufferLoad, list[tuple[int, Fn]]]:
+        """The element with indices that have effects as names, whose values are computed once."""
+        if not any(op_has_effect(call.op) for i in place.indices for call in collect(i, Call)):
+            return place, []
+        names = tuple(Var("index", index.dtype) for index in place.indices)
+        found = [self.value(index) for index in place.indices]
+        slots = [self.define(name, is_value=True) for name in names]
+        return place.replace(indices=names), list(zip(slots, found, strict=True))
 
 
 def one_by_one(env: Env, where: Array, update: Fn) -> Any:

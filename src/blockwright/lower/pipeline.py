@@ -21,6 +21,7 @@ LOWERING: list[tuple[str, Pass]] = passes(
     "fold_views.fold_views",
     "pipelines.make_pipelines",
     "blocks.lower_blocks",
+    "name_effects.name_effects",
     "simplify.simplify",
     "merge_guards.merge_guards",
     "simplify.simplify as simplify_guards",
