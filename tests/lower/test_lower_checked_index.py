@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import blockwright as bw
 from blockwright import ir
+from blockwright.build import build
 from blockwright.interp import interpret
 from blockwright.ir import PrimFunc
 from blockwright.ir import stmt as S
 from blockwright.lower import lower
 from blockwright.script import tir as T
-from blockwright.support import InterpretError
+from blockwright.support import ArgumentError, InterpretError
 
 Check = Callable[..., PrimFunc]
 
@@ -167,3 +169,82 @@ def test_surely_valid_indices_need_no_assertion() -> None:
             B[i, j] = A[T.checked_index(i * 4 + j, 12)]
 
     assert not ir.collect(lower(sure, "x86-64").body, S.AssertStmt)
+
+
+BETWEEN = {
+    "an update whose result is named": "old: T.int32 = T.atomic_add(index[0], STEP)\n    LOAD",
+    "an update whose result is stored": "B[1] = T.atomic_add(index[0], STEP)\n    LOAD",
+    "a view of another type": (
+        'V = T.decl_buffer((4,), "uint32", data=index.data)\n'
+        '    for i in range(2):\n        LOAD\n        V[0] = T.Cast("uint32", index[0] + STEP)'
+    ),
+    "a view declared in the loop": (
+        "for i in range(2):\n        LOAD\n"
+        '        V = T.decl_buffer((4,), "uint32", data=index.data)\n'
+        '        V[0] = T.Cast("uint32", index[0] + STEP)'
+    ),
+    "an update in the loop": (
+        "for i in range(2):\n        LOAD\n        B[1] = T.atomic_add(index[0], STEP)"
+    ),
+}
+
+
+@pytest.mark.parametrize("step", [-5, 5])
+@pytest.mark.parametrize("between", BETWEEN)
+def test_an_index_that_changes_is_checked_when_it_is_used(between: str, step: int) -> None:
+    """Its element is changed by an atomic update, or through a view."""
+    statements = BETWEEN[between].replace("LOAD", "B[0] = W[T.checked_index(index[0], 10)]")
+    func = bw.from_source(
+        "@T.prim_func\ndef main(W: T.Buffer((10,), 'int32'), index: T.Buffer((4,), 'int32'), "
+        f"B: T.Buffer((2,), 'int32')):\n    {statements.replace('STEP', str(step))}\n"
+    )
+    run = build(func)["main"]
+    late = "for i" in statements  # the first iteration comes before the change
+    for start in range(10) if late else range(-6, 16):
+        last = start + step
+        arrays = np.arange(10, dtype="int32"), ids(start, 0, 0, 0), ids(0, 0)
+        if 0 <= last < 10:
+            run(*arrays)
+            assert arrays[2][0] == last
+        else:
+            with pytest.raises(ArgumentError, match="BW708"):
+                run(*arrays)
+
+
+def test_loops_without_iterations_check_nothing() -> None:
+    """As rows of different lengths have them: the index of an empty row need not exist."""
+    func = bw.from_source("""
+@T.prim_func
+def main(
+    n: T.Buffer((3,), "int32"), index: T.Buffer((3,), "int32"), W: T.Buffer((5,), "int32"),
+    B: T.Buffer((3, 4), "int32"),
+):
+    for i in range(3):
+        for j in range(n[i]):
+            B[i, j] = W[T.checked_index(index[i], 5)]
+""")
+    b = np.zeros((3, 4), "int32")
+    build(func)["main"](ids(2, 0, 1), ids(4, -1, 3), ids(0, 10, 20, 30, 40), b)
+    np.testing.assert_array_equal(b, [[40, 40, 0, 0], [0, 0, 0, 0], [30, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("leave", ["break", "T.ret()"])
+def test_iterations_after_an_exit_check_nothing(leave: str) -> None:
+    func = bw.from_source(f"""
+@T.prim_func
+def main(
+    A: T.Buffer((8,), "int32"), index: T.Buffer((1,), "int32"), W: T.Buffer((5,), "int32"),
+    B: T.Buffer((8,), "int32"),
+):
+    for i in range(8):
+        if i >= 4:
+            B[i] = W[T.checked_index(index[0], 5)]
+        if A[i] > 0:
+            {leave}
+""")
+    run, w, b = build(func)["main"], ids(0, 10, 20, 30, 40), ids(*[0] * 8)
+    run(ids(0, 0, 1, 0, 0, 0, 0, 0), ids(-1), w, b)
+    run(ids(0, 0, 0, 0, 1, 0, 0, 0), ids(3), w, b)
+    np.testing.assert_array_equal(b, [0, 0, 0, 0, 30, 0, 0, 0])
+    with pytest.raises(ArgumentError, match="BW708"):
+        run(ids(0, 0, 0, 0, 1, 0, 0, 0), ids(-1), w, b)

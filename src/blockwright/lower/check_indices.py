@@ -25,6 +25,9 @@ from typing import TypeVar
 
 import msgspec
 
+from blockwright.analysis.access.tree import jumps, may_return
+from blockwright.analysis.canonical.memory import memory_roots
+from blockwright.analysis.canonical.pointers import memories, named_pointers
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.arith.form import is_index
@@ -37,6 +40,7 @@ from blockwright.ir import (
     Expr,
     For,
     ForKind,
+    Node,
     PrimFunc,
     Range,
     Sorts,
@@ -48,6 +52,7 @@ from blockwright.ir import (
     const_int,
     logical_and,
     logical_not,
+    op_has_effect,
     structural_equal,
     sub,
     substitute,
@@ -56,7 +61,6 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
-from blockwright.ir.attributes import NOALIAS
 from blockwright.lower.blocks import MATCH_BUFFER
 from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import (
@@ -127,6 +131,11 @@ def _in_front(checks: list[Check], body: Stmt) -> Stmt:
     inner = [statement(Check(c.inside, c.guards[1:], c.message)) for c in shared]
     body = body.replace(then_case=sequence([*inner, body.then_case]))
     return sequence([*(statement(c) for c in checks if c not in shared), body])
+
+
+def _may_stop(stmt: Stmt) -> bool:
+    """Whether a statement may fail, or not end."""
+    return any(isinstance(node, (S.AssertStmt, S.While)) for node in walk_code(stmt))
 
 
 class _Strip(Scoped):
@@ -221,9 +230,8 @@ class _Expand(Analysed):
         operator = str(func.attrs.get("op", func.name))
         self.owner = func.name if "+" in operator else operator  # a fused program has its own name
         self.sorts = Sorts(value_variables(func))
-        self.noalias = func.attrs.get(NOALIAS, True)
         self.pending: list[Check] = []
-        self.views: dict[Buffer, Buffer] = {}
+        self.roots, self.pointers = memory_roots(func), named_pointers(func)
 
     # ---------------------------------------------------------------------------------- helpers
 
@@ -245,25 +253,27 @@ class _Expand(Analysed):
         return result, matches
 
     def _changed(self, check: Check, written: set[Buffer]) -> bool:
-        """Whether a store to one of the buffers may change the operands of the check."""
-        reads = {self._root(b) for b in check.reads()}
-        return bool(reads and written) if not self.noalias else bool(reads & written)
+        """Whether what the check reads may be in memory that is written."""
+        return any(self._root(buffer) in written for buffer in check.reads())
 
     def _root(self, buffer: Buffer) -> Buffer:
-        while buffer in self.views:
-            buffer = self.views[buffer]
-        return buffer
+        return self.roots.get(buffer, buffer)
 
-    def _written(self, stmt: Stmt) -> set[Buffer]:
-        """Buffers that the statement may write, directly or through calls."""
+    def _written(self, root: Node) -> set[Buffer]:
+        """The memory that a statement or an expression may write: by stores, by atomic updates, and
+        by calls that are passed its address."""
         result: set[Buffer] = set()
-        for node in walk_code(stmt):
+        for node in walk_code(root):
             if isinstance(node, BufferStore):
-                result.add(self._root(node.buffer))
-            elif isinstance(node, S.Evaluate):
-                loads = (n for n in walk_code(node) if isinstance(n, BufferLoad))
-                result.update(self._root(n.buffer) for n in loads)
-        return result
+                result.add(node.buffer)
+            elif isinstance(node, Call) and op_has_effect(node.op):
+                for part in (part for arg in node.args for part in walk_code(arg)):
+                    if isinstance(part, BufferLoad):
+                        result.add(part.buffer)
+                    elif isinstance(part, Var) and part.dtype.is_handle:
+                        behind = memories(part, self.pointers)
+                        result.update(m for m in behind if isinstance(m, Buffer))
+        return {self._root(buffer) for buffer in result}
 
     # ------------------------------------------------------------------------------- statements
 
@@ -286,11 +296,7 @@ class _Expand(Analysed):
             self._add(early)
             out += [*(statement(c) for c in checks if c not in early), result]
             written |= self._written(part)
-            barrier = barrier or any(
-                isinstance(n, (S.AssertStmt, S.While))
-                or (isinstance(n, S.Evaluate) and has_effect(n))
-                for n in walk_code(part)
-            )
+            barrier = barrier or has_effect(part) or _may_stop(part)
         return sequence(out)
 
     def rewrite_For(self, node: For) -> Stmt:
@@ -299,12 +305,12 @@ class _Expand(Analysed):
         inside: list[Check] = []
         with self.inside(node.loop_var, Range(low, extent)):
             body, checks = self._apart(node.body)
-            for check in checks:
-                moved = None if self._changed(check, written) else self._leave(check, node)
-                if moved is None:
-                    inside.append(check)
-                else:
-                    self._add([moved])
+        for check in checks:  # outside, where the loop is not known to iterate
+            moved = None if self._changed(check, written) else self._leave(check, node)
+            if moved is None:
+                inside.append(check)
+            else:
+                self._add([moved])
         before: list[Stmt] = []
         if node.kind is ForKind.VECTORIZED and not any(self._changed(c, written) for c in inside):
             before = [self._loop_of(inside, node)] if inside else []
@@ -324,12 +330,13 @@ class _Expand(Analysed):
             return None
         guards: list[Expr] = []
         ends: set[bool] = set()
+        leaves_early = jumps(loop.body) or may_return(loop.body)  # the last iteration may not run
         for guard in (part for whole in check.guards for part in conjuncts(whole)):
             if not uses_var(guard, var):
                 guards.append(guard)
                 continue
             falling = self._falls(guard, var)
-            if falling is None:
+            if falling is None or (not falling and leaves_early):
                 return None
             ends.add(falling)
             last = sub(add(loop.min, loop.extent), 1)
@@ -385,18 +392,16 @@ class _Expand(Analysed):
         return S.While(const(True, "bool"), sequence([*map(statement, result), leave, body]))
 
     def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
-        value = self._strip(node.value)
+        value, effect = self._strip(node.value), has_effect(node.value)
         body, checks = self._apart(node.body)
-        return node.replace(value=value, body=self._keep(body, checks, lambda c: c.uses(node.var)))
+        body = self._keep(body, checks, lambda c: effect or c.uses(node.var))
+        return node.replace(value=value, body=body)
 
     def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
         body, checks = self._apart(node.body)
         return node.replace(body=self._keep(body, checks, lambda c: node.buffer in c.reads()))
 
     def rewrite_DeclBuffer(self, node: S.DeclBuffer) -> Stmt:
-        for load in walk_code(node.source):
-            if isinstance(load, BufferLoad):
-                self.views[node.buffer] = load.buffer
         body, checks = self._apart(node.body)
         return node.replace(body=self._keep(body, checks, lambda c: node.buffer in c.reads()))
 
