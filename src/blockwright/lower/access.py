@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
+from blockwright.analysis.access.tree import jumps
 from blockwright.analysis.lane_offsets import LaneOffsets, lane_offsets
 from blockwright.arith import Analyzer, bound_region
 from blockwright.arith.condition import conjuncts
@@ -30,8 +31,11 @@ from blockwright.ir import (
     all_of,
     atomic_place,
     const,
+    const_int,
+    free_vars,
     full_region,
     is_atomic,
+    is_const_int,
     logical_not,
     structural_equal,
     substitute,
@@ -40,7 +44,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
-from blockwright.lower.rewrite import stable
+from blockwright.lower.rewrite import reads_memory, stable
 
 Loop = tuple[Var, Range]
 
@@ -54,7 +58,10 @@ class BufferAccess:
         reads, writes: the kind of access.
         loops: loops between the root statement and the access, outermost first.
         guards: conditions under which the access runs.
-        opaque: the layout of the buffer must not change, because a tensor or an address escapes.
+        opaque: the buffer must not change, because a tensor or an address escapes.
+        fixed: the sizes of so many last dimensions must not change, because code relies on strides.
+        sure: a write happens wherever the guards hold: it has no mask, and no `while` is around it.
+        left: the loops around the access that may be left early.
     """
 
     region: tuple[Range, ...]
@@ -63,6 +70,9 @@ class BufferAccess:
     loops: tuple[Loop, ...]
     guards: tuple[Expr, ...]
     opaque: bool = False
+    fixed: int = 0
+    sure: bool = True
+    left: frozenset[Var] = frozenset()
 
 
 def find_accesses(root: Stmt, buffer: Buffer) -> list[BufferAccess]:
@@ -195,6 +205,8 @@ class _Finder:
         self.loops: list[Loop] = []
         self.guards: list[Expr] = []
         self.lets: dict[Var, Expr] = {}
+        self.left: frozenset[Var] = frozenset()  # enclosing loops that may be left early
+        self.unsure = 0  # nesting depth of statements that may not run, whatever the conditions
         self.stated = 0  # nesting depth of attributes that declare what addresses reach
 
     def visit(self, node: Node) -> None:
@@ -203,25 +215,31 @@ class _Finder:
                 self.visit(node.min)
                 self.visit(node.extent)
                 domain = Range(self._inline(node.min), self._inline(node.extent))
+                outer = self.left
+                if jumps(node.body):
+                    self.left |= {node.loop_var}
                 self.loops.append((node.loop_var, domain))
                 self.visit(node.body)
                 self.loops.pop()
+                self.left = outer
             case S.IfThenElse():
                 self._branches(node.condition, node.then_case, node.else_case)
             case Call(op="if_then_else"):
                 self._branches(*node.args)
             case S.While():
+                self.unsure += 1
                 self._branches(node.condition, node.body, None)
+                self.unsure -= 1
             case S.LetStmt() | E.Let():
                 self.visit(node.value)
-                self.lets[node.var] = self._inline(node.value)
+                self._bind(node.var, node.value)
                 self.visit(node.body)
             case BufferStore():
                 for child in (*node.indices, node.predicate, node.value):
                     if child is not None:
                         self.visit(child)
                 if node.buffer is self.buffer:
-                    self._add(node.indices, writes=True)
+                    self._add(node.indices, writes=True, masked=node.predicate is not None)
             case BufferLoad():
                 for child in (*node.indices, node.predicate):
                     if child is not None:
@@ -272,22 +290,28 @@ class _Finder:
         Without addresses, the accesses inside tell what is written before it is read.
         """
         region: BufferRegion | None = None
+        fixed, placed = 0, False
         if node.key == TOUCHED_REGION:
             region = node.node
+            fixed = is_const_int(node.value, 1) * (self.buffer.ndim - 1)
         elif node.key == MATCH_BUFFER:
+            view: Buffer = node.node.buffer
             region = node.node.source
+            known = (view.ndim - 1 - k for k, n in enumerate(view.strides) if const_int(n))
+            fixed = max(known, default=0)
+            placed = view.offset is not None and const_int(view.offset) is not None
         if region is None or region.buffer is not self.buffer:
             self.visit(node.body)
             return
         ranges = tuple(Range(self._inline(r.min), self._inline(r.extent)) for r in region.region)
         seen = node.key == MATCH_BUFFER and not self._escapes(node.body)
         if not seen:
-            self._record(ranges, reads=True, writes=True)
+            self._record(ranges, reads=True, writes=True, opaque=placed, fixed=fixed)
         self.stated += 1
         self.visit(node.body)
         self.stated -= 1
         if seen:
-            self._record(ranges, reads=True, writes=True)
+            self._record(ranges, reads=True, writes=True, opaque=placed, fixed=fixed)
 
     def _escapes(self, body: Stmt) -> bool:
         """Whether a statement takes an address of the buffer."""
@@ -302,14 +326,14 @@ class _Finder:
             whole = full_region(self.buffer).region
             self._record(whole, reads=True, writes=True, opaque=True)
 
-    def _add(self, indices: tuple[Expr, ...], *, writes: bool) -> None:
+    def _add(self, indices: tuple[Expr, ...], *, writes: bool, masked: bool = False) -> None:
         loops = len(self.loops)
         inlined = tuple(map(self._inline, indices))
         region = _box_of_lanes(inlined) or tuple(
             self._point(index, extent)
             for index, extent in zip(inlined, self.buffer.shape, strict=True)
         )
-        self._record(region, reads=not writes, writes=writes)
+        self._record(region, reads=not writes, writes=writes, sure=not masked)
         del self.loops[loops:]
 
     def _point(self, index: Expr, extent: Expr) -> Range:
@@ -329,11 +353,32 @@ class _Finder:
         return Range(index, const(1, index.dtype))
 
     def _record(
-        self, region: tuple[Range, ...], *, reads: bool, writes: bool, opaque: bool = False
+        self,
+        region: tuple[Range, ...],
+        *,
+        reads: bool,
+        writes: bool,
+        opaque: bool = False,
+        fixed: int = 0,
+        sure: bool = True,
     ) -> None:
-        self.found.append(
-            BufferAccess(region, reads, writes, tuple(self.loops), tuple(self.guards), opaque)
-        )
+        sure = sure and not self.unsure
+        loops, guards = tuple(self.loops), tuple(self.guards)
+        access = BufferAccess(region, reads, writes, loops, guards, opaque, fixed, sure, self.left)
+        self.found.append(access)
+
+    def _bind(self, var: Var, value: Expr) -> None:
+        """Note what a name stands for.
+
+        What is loaded keeps its value while the memory changes, so a name for it stands for a load
+        of its own: `a - b` is not 0 because both were loaded from one element.
+        """
+        value = self._inline(value)
+        if reads_memory(value):
+            used = tuple(v for v in free_vars(value) if v.dtype.is_int)
+            shape = tuple(const(1, v.dtype) for v in used)
+            value = BufferLoad(Buffer(var.name, var.dtype, shape), used)
+        self.lets[var] = value
 
     def _inline(self, value: Expr) -> Expr:
         return substitute(value, self.lets) if self.lets else value

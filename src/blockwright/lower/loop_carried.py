@@ -152,6 +152,8 @@ def _covers(write: BufferAccess, read: BufferAccess, analyzer: Analyzer) -> bool
     for var, domain in write.loops[:shared]:
         inside.bind(var, domain)
     own = write.loops[shared:]
+    if not write.sure or any(var in write.left for var, _ in own):
+        return False
     images = _images(write, own, inside)
     if images is None:
         return False
@@ -180,6 +182,7 @@ def _images(
     used: set[Var] = set()
     domains = dict(loops)
     images: list[_Image] = []
+    exact: set[Var] = set()  # loops without which the box is empty, as it should be
     for rng in write.region:
         mine = [v for v in free_vars(rng.min) if v in domains]
         if used & set(mine) or any(v in domains for v in free_vars(rng.extent)):
@@ -199,10 +202,22 @@ def _images(
         for step, var in sorted(steps, key=lambda pair: pair[0]):
             if not analyzer.prove(E.LE(const(step, size.dtype), size)):
                 return None
+            if analyzer.prove(E.EQ(const(step, size.dtype), size)):
+                exact.add(var)
             extra = sub(domains[var].extent, 1)
             size = add(size, E.Mul(extra, const(step, extra.dtype)))
         images.append(_Image(low, size, rng.min, []))
-    return images
+    return images if _run(loops, exact, analyzer) else None
+
+
+def _run(loops: tuple[Loop, ...], exact: set[Var], analyzer: Analyzer) -> bool:
+    """Whether all loops other than `exact` have iterations."""
+    known = analyzer.copy()
+    for var, domain in loops:
+        if var not in exact and not known.prove(E.GT(domain.extent, const(0, domain.extent.dtype))):
+            return False
+        known.bind(var, domain)
+    return True
 
 
 def _harmless(guard: Expr, write: BufferAccess, read: BufferAccess, analyzer: Analyzer) -> bool:
