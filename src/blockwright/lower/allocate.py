@@ -216,7 +216,10 @@ class _Compact(Analysed):
             _useful(rng, extent, self.analyzer, local, limit)
             for rng, extent in zip(box, buffer.shape, strict=True)
         ]
-        if ranges and buffer.scope == "local":
+        if any(access.fixed for access in accesses):  # strides depend on all sizes but the first
+            whole = (Range(const(0, n.dtype), n) for n in buffer.shape[1:])
+            ranges[1:] = whole
+        elif ranges and buffer.scope == "local":
             ranges[-1] = _whole_vectors(ranges[-1], self.context.target.lanes(buffer.dtype))
         same = (
             is_const_int(r.min, 0) and r.extent is n

@@ -86,6 +86,7 @@ from blockwright.support import BuildError
 
 MATCH_BUFFER = "match_buffer"
 TOUCHED_REGION = "touched_region"
+"""The value of the attribute is 1 if the code behind the address relies on the buffer's strides."""
 
 
 @lowering_pass
@@ -183,8 +184,8 @@ class _Blocks(Mutator):
             body = S.AttrStmt(block.annotations[REDUCER], REDUCER, const(1, "int32"), body)
         if block.init is not None:
             body = sequence([_initial(self(block.init), block.iter_vars, values), body])
-        for region in self._touched(block):
-            body = S.AttrStmt(region, TOUCHED_REGION, const(1, "int32"), body)
+        for region, fixed in self._touched(block):
+            body = S.AttrStmt(region, TOUCHED_REGION, const(int(fixed), "int32"), body)
         for match in reversed(matches):
             if match is not None:
                 body = S.AttrStmt(match, MATCH_BUFFER, const(1, "int32"), body)
@@ -311,8 +312,12 @@ class _Blocks(Mutator):
 
     # ------------------------------------------------------------------------------------- facts
 
-    def _touched(self, block: Block) -> list[BufferRegion]:
-        """Declared regions of the buffers whose addresses the body takes."""
+    def _touched(self, block: Block) -> list[tuple[BufferRegion, bool]]:
+        """Declared regions of the buffers whose addresses the body takes, and whether the code
+        behind an address relies on the strides of its buffer.
+
+        It does not if a view passes them on, as variables, or if the region is part of a row.
+        """
         views = {match.buffer: match.source for match in block.match_buffers}
         reached: dict[Buffer, None] = {}
         for node in _own_code(block.body):
@@ -320,13 +325,13 @@ class _Blocks(Mutator):
                 target = node.args[0]
                 if isinstance(target, BufferLoad):
                     reached[target.buffer] = None
-        regions: list[BufferRegion] = []
+        regions: list[tuple[BufferRegion, bool]] = []
         for buffer in reached:
-            if buffer in views:
-                regions.append(self._resolve(views[buffer]))
-            else:
-                stated = [r for r in (*block.reads, *block.writes) if r.buffer is buffer]
-                regions.extend(self._resolve(r) for r in stated)
+            stated = [r for r in (*block.reads, *block.writes) if r.buffer is buffer]
+            passed = any(isinstance(stride, Var) for stride in buffer.strides)
+            for region in [views[buffer]] if buffer in views else stated:
+                row = all(is_const_int(rng.extent, 1) for rng in region.region[:-1])
+                regions.append((self._resolve(region), not (passed or row)))
         return regions
 
     def _note_alignment(self, block: Block) -> None:
