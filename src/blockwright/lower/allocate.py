@@ -216,9 +216,9 @@ class _Compact(Analysed):
             _useful(rng, extent, self.analyzer, local, limit)
             for rng, extent in zip(box, buffer.shape, strict=True)
         ]
-        if any(access.fixed for access in accesses):  # strides depend on all sizes but the first
-            whole = (Range(const(0, n.dtype), n) for n in buffer.shape[1:])
-            ranges[1:] = whole
+        if fixed := max(access.fixed for access in accesses):
+            last = buffer.shape[buffer.ndim - fixed :]
+            ranges[buffer.ndim - fixed :] = (Range(const(0, n.dtype), n) for n in last)
         elif ranges and buffer.scope == "local":
             ranges[-1] = _whole_vectors(ranges[-1], self.context.target.lanes(buffer.dtype))
         same = (
