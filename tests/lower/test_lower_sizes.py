@@ -11,6 +11,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.build import build
 from blockwright.lower import LowerContext, lower
 from blockwright.lower.sizes import clamp_sizes
 from blockwright.schedule import Schedule
@@ -260,3 +261,42 @@ def main(a: T.handle, b: T.handle):
 """)
     assert isinstance(func, ir.PrimFunc)
     assert check_lowering(func, func, seed) is None
+
+
+VERSIONS = """
+@T.prim_func
+def main(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32"), n: T.int64):
+    for i in range(8):
+        if n < 100:
+            with T.block("few"):
+                v = T.axis.spatial(8, i)
+                t = T.alloc_buffer((n * n * n,), "int32")
+                for j in range(n):
+                    t[j * n] = A[v]
+                B[v] = t[0] + 1
+        else:
+            with T.block("many"):
+                v = T.axis.spatial(8, i)
+                B[v] = A[v]
+"""
+
+
+def test_a_version_that_is_not_taken_takes_no_memory() -> None:
+    """With 10⁶, the first one would take 4 EB."""
+    run, a, b = (
+        build(from_source(VERSIONS))["main"],
+        np.arange(8, dtype="int32"),
+        np.zeros(8, "int32"),
+    )
+    run(a, b, 10**6)
+    np.testing.assert_array_equal(b, a)
+    run(a, b, 5)
+    np.testing.assert_array_equal(b, a + 1)
+
+
+def test_a_buffer_of_one_version_is_allocated_once() -> None:
+    """Outside of the loop, whose iterations share it."""
+    body = lower(from_source(VERSIONS)).body
+    (loop,) = [node for node in ir.loops(body) if node.loop_var.name == "i"]
+    assert ir.collect(body, ir.Allocate)
+    assert not ir.collect(loop, ir.Allocate)
