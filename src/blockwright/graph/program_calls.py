@@ -11,15 +11,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from blockwright import ir
 from blockwright.analysis import symbol_facts
-from blockwright.analysis.access.memory_span import laid_out_buffers
+from blockwright.analysis.access.memory_span import (
+    MemorySpan,
+    byte_position,
+    laid_out_buffers,
+    memory_span,
+    view_start,
+)
 from blockwright.analysis.calling_convention import CallingConvention, calling_convention
-from blockwright.analysis.canonical.pointers import memories, named_pointers
+from blockwright.analysis.canonical.memory import may_overlap
+from blockwright.analysis.canonical.pointers import address, memories, named_pointers
 from blockwright.arith import Analyzer
+from blockwright.graph.buffer_uses import uses_of_buffers
 from blockwright.graph.passed_values import passed_memory, range_conditions
 from blockwright.ir.attributes import IS_HOST
 from blockwright.support import Diagnostic
 
 _calls: ir.Rare[ir.Call] = ir.Rare(ir.Call)
+_declarations: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
 
 
 def program_calls(func: ir.PrimFunc) -> list[ir.Call]:
@@ -91,7 +100,11 @@ def _problems(func: ir.PrimFunc, functions: Mapping[str, ir.Node]) -> Iterator[D
         name = callee_name(call)
         callee = None if name is None else functions.get(name)
         if isinstance(callee, ir.PrimFunc):
-            for message, help in checker.problems(callee, call.args[1:], call not in skipped):
+            runs = call not in skipped
+            for message, help in (
+                *checker.problems(callee, call.args[1:], runs),
+                *(checker.overlaps(callee, call.args[1:], functions) if runs else ()),
+            ):
                 text = f"{func.name}: call of {name}: {message}"
                 yield Diagnostic("BW260", text, call.span or func.span, help)
             continue
@@ -120,6 +133,28 @@ def _skipped_calls(func: ir.PrimFunc) -> set[ir.Call]:
     return {call for part in dead if part is not None for call in _calls.of(part)}
 
 
+def written_by(
+    func: ir.PrimFunc,
+    functions: Mapping[str, ir.Node],
+    active: frozenset[ir.PrimFunc] = frozenset(),
+) -> set[ir.Buffer]:
+    """Parameter buffers that a program writes by its statements, by the signatures of its blocks,
+    or by programs that it calls; `active` are those that call it."""
+    active |= {func}
+    result = set(uses_of_buffers(func).written)
+    named = named_pointers(func)
+    for call in program_calls(func):
+        callee = functions.get(callee_name(call) or "")
+        if not isinstance(callee, ir.PrimFunc) or callee in active:
+            continue
+        written = written_by(callee, functions, active)
+        buffers = [buffer for _, buffer in calling_convention(callee).buffers]
+        for buffer, pointer in zip(buffers, call.args[1:], strict=False):
+            if buffer in written:
+                result.update(m for m in memories(pointer, named) if isinstance(m, ir.Buffer))
+    return result & set(func.buffers)
+
+
 class _CallChecker:
     """Compares the arguments of the calls in one function with what the callees take."""
 
@@ -128,6 +163,9 @@ class _CallChecker:
         self.named = named_pointers(func)
         self.mapped = dict(func.buffer_map)
         self.laid_out = laid_out_buffers(func)
+        declared = () if func.attrs.get(IS_HOST) else _declarations.of(func.body)
+        starts = {node.buffer: view_start(node) for node in declared}
+        self.starts = {view: start for view, start in starts.items() if start is not None}
         self._facts: Analyzer | None = None
 
     def problems(
@@ -186,6 +224,58 @@ class _CallChecker:
                     f'"{buffer.dtype}", data={memory.name}.data)',
                 )
         return self._outside(buffer, pointer, sizes) if runs else None
+
+    def overlaps(
+        self, callee: ir.PrimFunc, args: Sequence[ir.Expr], functions: Mapping[str, ir.Node]
+    ) -> Iterator[tuple[str, str]]:
+        """Pairs of buffers that a call provably passes overlapping memory, one of them written."""
+        convention = calling_convention(callee)
+        numbers = (*convention.scalars, *convention.symbols)
+        buffers = [buffer for _, buffer in convention.buffers]
+        if len(args) != len(buffers) + len(numbers) or may_overlap(callee):
+            return
+        if self.func.attrs.get(IS_HOST):
+            return  # memory planning decides which arguments share memory
+        sizes = dict(zip(numbers, args[len(buffers) :], strict=True))
+        known: list[tuple[ir.Buffer, ir.Buffer, MemorySpan]] = []
+        for buffer, pointer in zip(buffers, args, strict=False):
+            found = self._span(buffer, pointer, sizes)
+            if found is None:
+                continue
+            memory, span = found
+            for other, place, before in known:
+                if place is not memory or not self._meet(span, before):
+                    continue
+                if not {buffer, other}.isdisjoint(written_by(callee, functions)):
+                    yield (
+                        f"{other.name} and {buffer.name} overlap in the memory of "
+                        f"{memory.name}, and one of them is written",
+                        f'pass separate memory, or declare "tir.noalias": False in {callee.name}',
+                    )
+            known.append((buffer, memory, span))
+
+    def _span(
+        self, buffer: ir.Buffer, pointer: ir.Expr, sizes: Mapping[ir.Var, ir.Expr]
+    ) -> tuple[ir.Buffer, MemorySpan] | None:
+        """The buffer without a source that a callee's buffer lies in, and the bytes that it takes
+        there; None if they are not known, or may be none."""
+        place, part = address(pointer), memory_span(buffer, sizes)
+        start = None if place is None else byte_position(place)
+        if place is None or part is None or start is None:
+            return None
+        memory = place.buffer
+        while memory in self.starts:
+            memory, before = self.starts[memory]
+            start = ir.add(before, start)
+        low, high = ir.add(start, part.low), ir.add(start, part.high)
+        extents = (*part.extents, *(ir.substitute(n, dict(sizes)) for n in buffer.shape))
+        if not all(self._proves(ir.compare(ir.GT, n, 0)) for n in extents):
+            return None
+        return memory, MemorySpan(low, high, ())
+
+    def _meet(self, a: MemorySpan, b: MemorySpan) -> bool:
+        ends = ir.compare(ir.LT, a.low, b.high), ir.compare(ir.LT, b.low, a.high)
+        return all(map(self._proves, ends))
 
     def _outside(
         self, buffer: ir.Buffer, pointer: ir.Expr, sizes: Mapping[ir.Var, ir.Expr]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ from blockwright.ir import (
 )
 from blockwright.ir.attributes import (
     CALL_DEPTH,
+    IN_PLACE,
     NOALIAS,
     OBJECT_RESULTS,
 )
@@ -306,7 +308,37 @@ def call_global(state: RunState, name: str, args: list[Any]) -> None:
                 help="pass the addresses of all buffers first, then scalars and sizes",
             )
     check_ranges(compiled, values)
-    compiled.run(compiled.environment(state, values), args[:count])
+    env = compiled.environment(state, values)
+    _check_apart(state, compiled, env, args)
+    compiled.run(env, args[:count])
+
+
+def _check_apart(
+    state: RunState, compiled: CompiledFunction, env: Env, pointers: Sequence[Pointer]
+) -> None:
+    """Check that no argument of a call in the module overlaps one that the function writes."""
+    func, known = compiled.func, list[tuple[Buffer, Pointer, int, int]]()
+    if func.attrs.get(NOALIAS) is False or IN_PLACE in func.attrs:
+        return
+    for buffer, sizes, pointer in zip(compiled.buffers, compiled.shapes, pointers, strict=False):
+        shape = [int(size(env)) for size in sizes]
+        if min(shape, default=1) <= 0 or not isinstance(pointer.byte, int):
+            continue
+        steps = [int(step(env)) for step in compiled.strides[buffer]]
+        last = [(n - 1) * step for n, step in zip(shape, steps, strict=False)]
+        count = sum(last) + 1 if steps else math.prod(shape)
+        end = pointer.byte + count * buffer.dtype.nbytes * buffer.dtype.lanes
+        for other, place, low, high in known:
+            if place.storage is not pointer.storage or low >= end or pointer.byte >= high:
+                continue
+            if not {buffer, other}.isdisjoint(written_buffers(func, state.module)):
+                raise InterpretError(
+                    f"{func.name}: {other.name} and {buffer.name} overlap in memory and "
+                    "one of them is written",
+                    code="BW706",
+                    help=f'pass separate memory, or declare "tir.noalias": False in {func.name}',
+                )
+        known.append((buffer, pointer, pointer.byte, end))
 
 
 def call_entry(state: RunState, name: str, args: list[Any], depth: int) -> Any:
