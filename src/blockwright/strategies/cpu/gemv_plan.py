@@ -21,7 +21,7 @@ from blockwright.target import Target
 _PIECE = 256  # steps of a long reduction per piece
 _UNKNOWN_PIECE = 64  # the same, where the last piece of unknown length is padded
 _SUMS = 6  # registers for the sums and what is decoded
-LONGEST = 768
+LONGEST = 512
 """Steps of the longest reduction that is not split."""
 
 
