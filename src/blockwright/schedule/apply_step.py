@@ -11,6 +11,7 @@ from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.remap_handles import used_handles
 from blockwright.schedule.engine.state import SampledLocation, StepResult, StepState
+from blockwright.schedule.legality.conditions import require_kept_conditions
 from blockwright.schedule.legality.cross_thread import require_still_combining
 from blockwright.schedule.legality.returns import require_kept_returns
 from blockwright.schedule.primitive.compute_at import ComputeAt
@@ -41,7 +42,8 @@ def applied(record: Primitive, state: StepState) -> StepResult:
         )
     if record.namespace == "unsafe":
         return step
-    return require_kept_returns(state, require_still_combining(state, step))
+    step = require_kept_conditions(state, require_still_combining(state, step))
+    return require_kept_returns(state, step)
 
 
 def _require_in_bodies(state: StepState, record: Primitive) -> None:
