@@ -223,6 +223,43 @@ def test_tiles_are_accessed_as_a_whole() -> None:
         assert message in refused(LOAD + body, 1024).message
 
 
+def test_contents_of_tiles_do_not_outlive_calls() -> None:
+    """The function that is called may use the unit itself."""
+    call = '        T.evaluate(T.call_extern("float32", "expf", T.float32(1)))\n'
+    store = "        B[T.ramp(0, 1, 512)] = t[T.ramp(0, 1, 512)]"
+    assert "a call in between" in refused(LOAD + call + store).message
+    looped = LOAD + "        for i in range(2):\n"
+    looped += "".join(f"    {line}\n" for line in (store + "\n" + call).splitlines())
+    assert "a call in between" in refused(looped).message
+
+
+def test_a_product_in_one_task_follows_one_in_several() -> None:
+    """Tasks release the unit, which the function then configures anew for its own tiles."""
+    p = Program("product")
+    f32 = ir.dtype_of("float32")
+    sizes, blocks = ((2048, 512, 512), (32, 32, 64)), list[ir.Stmt]()
+    for number, shape in enumerate(sizes):
+        m, n, k = (ir.const(size, "int64") for size in shape)
+        a = p.param(f"A{number}", (m, k), "bfloat16")
+        w = p.param(f"W{number}", (n, k), "bfloat16")
+
+        def term(i: ir.Expr, j: ir.Expr, k: ir.Expr, a: Any = a, w: Any = w) -> ir.Expr:
+            return ir.mul(ir.cast_to(a[i, k], f32), ir.cast_to(w[j, k], f32))
+
+        blocks.append(p.reduce(f"C{number}", (m, n), (k,), term))
+    func = p.finish(blocks)
+    result = apply_strategies(func, AMX)
+    assert (result.strategy, result.note) == ("gemm", "")
+    code = instructions(result.func)
+    assert code.count("ldtilecfg") > code.count("tilerelease") > 0
+    if AMX.is_host:
+        pairs = [arrays(BF16, *shape, transposed=True) for shape in sizes]
+        out = [np.zeros(shape[:2], "float32") for shape in sizes]
+        build(result.func, AMX)["product"](*pairs[0], *pairs[1], *out)
+        for pair, got in zip(pairs, out, strict=True):
+            np.testing.assert_array_equal(got, expected(BF16, *pair, transposed=True))
+
+
 def test_there_are_eight_tiles() -> None:
     ninth = LOAD.replace("t[T.ramp(0,", "t[T.ramp(4096,")
     error = refused(LOAD + ninth + "        B[T.ramp(0, 1, 512)] = t[T.ramp(0, 1, 512)]", 9 * 512)

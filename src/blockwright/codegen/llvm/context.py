@@ -94,7 +94,9 @@ class FunctionContext:
         callees: symbol of each function of the program, by name.
         parallel_count: counter for naming the bodies of parallel loops.
         poll: in a host program, the address of the time of the next check for signals.
-        tiles: first register of each buffer in tile registers; tiles_used: registers in use.
+        tiles: first register of each buffer in tile registers; tiles_used: registers in use;
+            tiles_held: registers whose contents no call has lost; tiles_ready: whether the function
+            has configured the unit.
         streamed: buffers written with non-temporal stores (`nontemporal`).
         shifted: stores whose vectors are realigned to cache lines (`nontemporal_unaligned`).
         loops: variables of the enclosing loops; ahead, shared: prefetch state of loads;
@@ -115,6 +117,8 @@ class FunctionContext:
     poll: Value | None = None
     tiles: dict[Buffer, int] = dataclasses.field(default_factory=dict[Buffer, int])
     tiles_used: int = 0
+    tiles_held: set[int] = dataclasses.field(default_factory=set[int])
+    tiles_ready: bool = False
     streamed: frozenset[Buffer] = frozenset()
     shifted: Mapping[BufferStore, Shifted] = dataclasses.field(
         default_factory=dict[BufferStore, "Shifted"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockwright.codegen.llvm import integers, nontemporal, shared_library, types
+from blockwright.codegen.llvm import integers, nontemporal, shared_library, tiles, types
 from blockwright.codegen.llvm.context import FunctionContext, Memory
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.function_attributes import function_attributes
@@ -137,4 +137,6 @@ def _emit_call(
         e.store(stored, e.offset(record, offset), 8)
     count = outer.expressions.index(loop.extent)
     task = Value("ptr", f'@"{name}.task"')
-    context.check(e.call("i32", "bw_parallel_for", task, record, count))
+    status = e.call("i32", "bw_parallel_for", task, record, count)
+    tiles.after(context, loop)
+    context.check(status)

@@ -161,13 +161,16 @@ class StmtEmitter:
     def on_BufferStore(self, stmt: BufferStore) -> None:
         emit = tiles.store if tiles.is_tile_store(stmt) else access.store
         emit(self.expressions, stmt)
+        tiles.after(self.context, stmt)
 
     def on_Evaluate(self, stmt: Evaluate) -> None:
         if not isinstance(stmt.value, IntImm):
             self.expressions.value(stmt.value)
+            tiles.after(self.context, stmt.value)
 
     def on_LetStmt(self, stmt: LetStmt) -> None:
         self.context.variables[stmt.var] = self.expressions.value(stmt.value)
+        tiles.after(self.context, stmt.value)
         known, sorts = self.context.nonnegative, self.context.sorts
         if stmt.var.dtype.is_int and integers.nonnegative(stmt.value, known, sorts):
             self.context.nonnegative.add(stmt.var)
@@ -220,6 +223,7 @@ class StmtEmitter:
         low = self.expressions.value(stmt.min)
         if integers.nonnegative(stmt.min, self.context.nonnegative, self.context.sorts):
             self.context.nonnegative.add(stmt.loop_var)
+        tiles.lost_in(self.context, stmt.body)
         if count == 1 and not _jumps(stmt.body):
             self.context.variables[stmt.loop_var] = low
             self.run(stmt.body)
@@ -241,6 +245,7 @@ class StmtEmitter:
         nontemporal_unaligned.end(self.expressions, stmt, rows, low, high)
 
     def on_While(self, stmt: While) -> None:
+        tiles.lost_in(self.context, stmt)
         head, body, done = (self.e.fresh(n) for n in ("while", "body", "done"))
         self.e.branch(head)
         self.e.label(head)

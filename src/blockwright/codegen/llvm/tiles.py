@@ -10,8 +10,8 @@ code is emitted. Four statements use such a buffer, each a whole tile at a time:
 
 LLVM would also allocate the registers itself, but it spills tiles and configures the unit anew in
 ways that cost more than the products. A function that has such buffers configures the unit when it
-starts and releases it on every exit. Its library asks Linux for the permission to use tiles when
-it is loaded; programs may load it without this package.
+starts, and anew after calls and parallel loops, and releases it on every exit. Its library asks
+Linux for the permission to use tiles when it is loaded; programs may load it without this package.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ from blockwright.ir import (
     BufferStore,
     Call,
     Expr,
+    For,
+    ForKind,
     Node,
     build,
     const,
+    walk,
 )
 from blockwright.ir import expr as E
 from blockwright.runtime.cpu import TILE_PERMISSION
@@ -46,6 +49,7 @@ from blockwright.target.scopes import TILE_BYTES, TILE_SCOPE, TILES
 if TYPE_CHECKING:
     from blockwright.codegen.llvm.expr import ExprEmitter
 
+_CONFIGURATION = "bw.tile_config"
 _ROWS = 16
 _ROW_BYTES = TILE_BYTES // _ROWS
 
@@ -64,20 +68,52 @@ def configure(context: FunctionContext, body: Node) -> None:
     """Configure the unit if a function has buffers in tiles; release it on every exit."""
     if not any(in_tiles(node.buffer) for node in allocations(body)):
         return
+    context.tiles_ready = True
     rows, columns = [_ROWS] * TILES + [0] * 8, [_ROW_BYTES] * TILES + [0] * 8
     data = bytes([1, *[0] * 15, *(b for n in columns for b in (n, 0)), *rows])
     text = "".join(f"\\{byte:02X}" for byte in data)
-    name = "bw.tile_config"
     context.module.add_global_once(
-        name, f'@{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align 64'
+        _CONFIGURATION,
+        f'@{_CONFIGURATION} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align 64',
     )
     context.module.initializer(_request.address(context.module))
-    context.e.intrinsic("x86.ldtilecfg", "void", Value("ptr", f"@{name}"))
+    _load_configuration(context)
 
     def release() -> None:
         context.e.intrinsic("x86.tilerelease", "void")
 
     context.cleanups.append(release)
+
+
+def _load_configuration(context: FunctionContext) -> None:
+    context.e.intrinsic("x86.ldtilecfg", "void", Value("ptr", f"@{_CONFIGURATION}"))
+
+
+def lost_in(context: FunctionContext, body: Node) -> None:
+    """Note that a loop begins; if it has calls, a later iteration finds no tile as it was."""
+    if context.tiles_ready and any(map(_is_call, walk(body))):
+        context.tiles_held.clear()
+
+
+def after(context: FunctionContext, stmt: Node) -> None:
+    """Configure the unit anew after a statement that calls a function or runs tasks.
+
+    The callee may have released the unit, and has its own contents in the registers.
+    """
+    if context.tiles_ready and _is_call_of(stmt):
+        context.tiles_held.clear()
+        _load_configuration(context)
+
+
+def _is_call_of(stmt: Node) -> bool:
+    if isinstance(stmt, For):
+        return stmt.kind is ForKind.PARALLEL
+    return any(map(_is_call, walk(stmt)))
+
+
+def _is_call(node: Node) -> bool:
+    parallel = isinstance(node, For) and node.kind is ForKind.PARALLEL
+    return parallel or (isinstance(node, Call) and node.op.startswith("call_"))
 
 
 @routine("bw.request_tiles", "void")
@@ -111,6 +147,7 @@ def allocate(context: FunctionContext, stmt: Allocate) -> None:
 def release(context: FunctionContext, buffer: Buffer) -> None:
     """Free the registers of the buffer that was allocated last."""
     context.tiles_used = context.tiles.pop(buffer)
+    context.tiles_held -= set(range(context.tiles_used, TILES))
 
 
 def store(c: ExprEmitter, stmt: BufferStore) -> None:
@@ -123,7 +160,7 @@ def store(c: ExprEmitter, stmt: BufferStore) -> None:
     if not in_tiles(stmt.buffer):
         source = _loaded_tile(stmt.value)
         assert source is not None
-        register = _register(c.context, source)
+        register = _held(c.context, source)
         place = _rows(c, stmt)
         c.e.intrinsic("x86.tilestored64", "void", register, place.pointer, place.step)
         return
@@ -142,6 +179,7 @@ def store(c: ExprEmitter, stmt: BufferStore) -> None:
         c.e.intrinsic("x86.tilezero", "void", target)
     else:
         _refuse(stmt.buffer, "only zeros, a tile from memory and products are stored to it")
+    c.context.tiles_held.add(int(target.text))
 
 
 def _multiply(c: ExprEmitter, stmt: BufferStore, product: Call, target: Value) -> None:
@@ -150,7 +188,7 @@ def _multiply(c: ExprEmitter, stmt: BufferStore, product: Call, target: Value) -
     for operand in product.args:
         if not isinstance(operand, BufferLoad) or not in_tiles(operand.buffer):
             _refuse(stmt.buffer, f"an operand of {product.op} is in memory")
-        tiles.append(_register(c.context, operand))
+        tiles.append(_held(c.context, operand))
     if tiles[0].text != target.text:
         _refuse(stmt.buffer, f"{product.op} adds to the tile that it is stored to")
     found = row.form(row.tile, c.e.module.target.feature_set)
@@ -192,6 +230,14 @@ def _register(context: FunctionContext, place: BufferLoad | BufferStore) -> Valu
     if buffer not in context.tiles:
         _refuse(buffer, "it is used outside its allocation")
     return int_const(context.tiles[buffer] + first // lanes, "i8")
+
+
+def _held(context: FunctionContext, place: BufferLoad) -> Value:
+    """The number of a register that is read."""
+    register = _register(context, place)
+    if int(register.text) not in context.tiles_held:
+        _refuse(place.buffer, "it is read where it is not set, or a call in between may change it")
+    return register
 
 
 class _Rows(NamedTuple):
