@@ -91,6 +91,16 @@ def tiles_of(product: GemmShape, tile: RegisterTile) -> tuple[int, int]:
     return rows, math.ceil((product.n or UNKNOWN_EXTENT) / tile.columns)
 
 
+def panels_outside(rows: int, columns: int, tile: RegisterTile, plan: GemmBlocking) -> bool:
+    """Whether tasks in tile registers go through all rows before the next panels.
+
+    Their rows are then read again for each group of panels, otherwise the panels for each band of
+    rows: whichever is less. Arguments: `rows` and `columns` are numbers of register tiles.
+    """
+    bands, groups = math.ceil(rows / plan.row_tiles), math.ceil(columns / plan.panels)
+    return rows * tile.rows * (groups - 1) <= columns * tile.columns * (bands - 1)
+
+
 def plan_seconds(
     target: Target, product: GemmShape, tile: RegisterTile, plan: GemmBlocking
 ) -> float:
@@ -297,7 +307,9 @@ def _nest_of_tiles(
     read = _rows_of_tiles(tile.rows, width, (sums, {}, width, False), (c, c_moves, c_row, True))
     body: list[LoopNode | StatementNode] = [step, stored, read]
     first, second = (n, m) if plan.rows_inside else (m, n)
-    tasks = [batch, first.outer, second.outer]
+    by_panels = panels_outside(row_tiles, panels, tile, plan)
+    outer = (n.outer, m.outer) if by_panels else (m.outer, n.outer)
+    tasks = [batch, *outer]
     if threads is not None:
         share_out(tasks, threads)
     body = around([loop for loop in (first.inner, second.inner) if loop.count > 1], body)

@@ -30,6 +30,7 @@ from blockwright.strategies.cpu.gemm_canonical import (
     vector_rows,
 )
 from blockwright.strategies.cpu.gemm_contract import operands_of, pack
+from blockwright.strategies.cpu.gemm_cost import UNKNOWN_EXTENT, panels_outside
 from blockwright.strategies.cpu.gemm_plan import ContractionPlan
 from blockwright.strategies.cpu.inline import extent
 from blockwright.strategies.cpu.micro_kernel import named_kernel
@@ -73,9 +74,11 @@ def contract_in_tiles(
     step, groups = sch.split(groups, [None, _EDGE])
     k.append(step)
     sch.reorder(*loops[:batch], m0, n0, *k, m1, n1, rows, columns, groups, inside)
+    tiles = (extent(sch, m0) or UNKNOWN_EXTENT, extent(sch, n0) or UNKNOWN_EXTENT)
     mo, mi = sch.split(m0, [None, blocking.row_tiles])
     no, ni = sch.split(n0, [None, blocking.panels])
-    outer, inner = ((no, mo), (ni, mi)) if blocking.rows_inside else ((mo, no), (mi, ni))
+    outer = (no, mo) if panels_outside(*tiles, form.tile, blocking) else (mo, no)
+    inner = (ni, mi) if blocking.rows_inside else (mi, ni)
     sch.reorder(*loops[:batch], *outer, *inner)
     for handle in (sums, tail):
         sch.reverse_compute_at(handle, inner[1])
@@ -99,9 +102,7 @@ def contract_in_tiles(
         sch.unroll(loop)
     sch.tensorize(rows, row.name)
     if not (by_task or direct):
-        loops = sch.get_loops(form.a)
-        _gather(sch, loops[batch:], form.depth)
-        sch.parallel(sch.fuse(*loops[: batch + 1]))
+        _gather_before(sch, form, batch)
     pack(sch, form, len(facts.batch))
 
 
@@ -217,6 +218,13 @@ def _tensorize(sch: Schedule, block: BlockRV, within: LoopRV, rank: int, name: s
     for loop in tiles:
         sch.unroll(loop)
     sch.tensorize(first, name)
+
+
+def _gather_before(sch: Schedule, form: Canonical, batch: int) -> None:
+    """Copy all rows of A to tiles, in parallel."""
+    loops = sch.get_loops(form.a)
+    _gather(sch, loops[batch:], form.depth)
+    sch.parallel(sch.fuse(*loops[: batch + 1]))
 
 
 def _gather(sch: Schedule, loops: Sequence[LoopRV], depth: int) -> None:
