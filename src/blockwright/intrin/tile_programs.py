@@ -41,11 +41,16 @@ def whole_index(buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
     return (rest, *result)
 
 
-def tile_function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.PrimFunc:
-    """A function of A, B and C whose root block reads all three and writes C."""
-    a, b, c = buffers
-    reads = tuple(ir.full_region(x) for x in (c, a, b))
-    root = ir.Block("root", (), reads, (ir.full_region(c),), body)
+def tile_function(
+    name: str, buffers: list[ir.Buffer], body: ir.Stmt, *, updates: bool = True
+) -> ir.PrimFunc:
+    """A function whose root block reads the first buffers and writes the last.
+
+    Arguments: `updates` says whether it reads the last one too.
+    """
+    *read, written = buffers
+    reads = tuple(ir.full_region(x) for x in ([written] if updates else []) + read)
+    root = ir.Block("root", (), reads, (ir.full_region(written),), body)
     handles = [ir.var(f"{x.name}_handle", "handle") for x in buffers]
     return ir.PrimFunc(
         tuple(handles),

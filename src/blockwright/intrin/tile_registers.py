@@ -15,7 +15,7 @@ import re
 
 from blockwright import ir
 from blockwright.intrin.registry import TensorIntrin
-from blockwright.intrin.tile_programs import contiguous, index, whole_index
+from blockwright.intrin.tile_programs import contiguous, index, tile_function, whole_index
 from blockwright.target.scopes import TILE_SCOPE
 
 _NAME = re.compile(
@@ -52,19 +52,6 @@ def _rows(name: str, dtype: str, shape: tuple[int, ...]) -> ir.Buffer:
     return inner.replace(shape=(index(shape[0]), *inner.shape), strides=(distance, *inner.strides))
 
 
-def _function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.PrimFunc:
-    """A function whose root block reads the first of two buffers and writes the last."""
-    *read, written = buffers
-    root = ir.Block("root", (), tuple(map(ir.full_region, read)), (ir.full_region(written),), body)
-    handles = [ir.var(f"{b.name}_handle", "handle") for b in buffers]
-    return ir.PrimFunc(
-        tuple(handles),
-        tuple(zip(handles, buffers, strict=True)),
-        ir.BlockRealize((), ir.const(True, "bool"), root),
-        {"global_symbol": name},
-    )
-
-
 def _each(source: ir.Buffer | None, result: ir.Buffer) -> ir.PrimFunc:
     """Element by element."""
     loops = [ir.var(f"i{k}", "int64") for k in range(result.ndim)]
@@ -82,7 +69,7 @@ def _each(source: ir.Buffer | None, result: ir.Buffer) -> ir.PrimFunc:
     stmt: ir.Stmt = ir.BlockRealize(tuple(loops), ir.const(True, "bool"), block)
     for var, extent in reversed(list(zip(loops, result.shape, strict=True))):
         stmt = ir.For(var, index(0), extent, ir.ForKind.SERIAL, stmt)
-    return _function("meaning", [result] if source is None else [source, result], stmt)
+    return tile_function("meaning", _buffers(source, result), stmt, updates=False)
 
 
 def _at_once(source: ir.Buffer | None, result: ir.Buffer) -> ir.PrimFunc:
@@ -92,7 +79,11 @@ def _at_once(source: ir.Buffer | None, result: ir.Buffer) -> ir.PrimFunc:
     if source is not None:
         value = ir.BufferLoad(source, whole_index(source))
     body = ir.BufferStore(result, value, at)
-    return _function("implementation", [result] if source is None else [source, result], body)
+    return tile_function("implementation", _buffers(source, result), body, updates=False)
+
+
+def _buffers(source: ir.Buffer | None, result: ir.Buffer) -> list[ir.Buffer]:
+    return [result] if source is None else [source, result]
 
 
 TensorIntrin.add_family(tile_register, compare=False)
