@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 for _row in (
     Builtin("call_llvm_pure_intrin", "pure", -1, result="given"),
     Builtin("call_llvm_intrin", "effect", -1, result="given"),
+    Builtin("llvm_lookup_intrinsic_id", "pure", 1, result="given"),
 ):
     register_op(_row)
 
