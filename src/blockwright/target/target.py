@@ -58,7 +58,8 @@ class Target:
 
     Args of the constructor:
         name: one of `target_names()`, optionally followed by "+feature" parts; or a `Target`.
-        num_threads: threads a parallel loop may use; default: what the machine offers.
+        num_threads: threads that schedules are planned for; default: what the machine offers. How
+            many run is up to the process: `bw.set_num_threads`.
         core: figures of a CPU core; default: `core_of` the architecture and vector width.
         caches: data caches, first level first; default: this machine's, or common ones.
         device: index of the device among those of its kind.
