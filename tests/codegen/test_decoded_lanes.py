@@ -44,12 +44,21 @@ def test_offsets_of_lanes(name: str) -> None:
     assert found.offsets == tuple(offsets)
 
 
+def test_a_constant_factor_multiplies_scalar_and_offsets() -> None:
+    found = lane_offsets(ir.Mul(ir.Add(scalar(X), RAMP), scalar(4)))
+    assert found is not None
+    assert found.base is not None
+    assert ir.structural_equal(found.base, ir.mul(X, 4))
+    assert found.offsets == tuple(4 * LANES)
+
+
 def test_other_indices_have_no_offsets() -> None:
     for index in (
         ir.Mul(scalar(X), RAMP),
         ir.FloorDiv(ir.Add(scalar(X), RAMP), scalar(4)),
         ir.FloorDiv(RAMP, scalar(0)),
         ir.Ramp(X, X, 8),
+        ir.Ramp(ir.const(200, "uint8"), ir.const(10, "uint8"), 8),  # wraps around
     ):
         assert lane_offsets(index) is None
 

@@ -33,7 +33,12 @@ _FOLDED: dict[type[Expr], Callable[[int, int], int]] = {
 
 
 def lane_offsets(index: Expr) -> LaneOffsets | None:
-    """The scalar and the constants of a vector index; None if it has another form."""
+    """The scalar and the constants of a vector index; None if it has another form.
+
+    Also None for indices of fewer than 32 bits, which may wrap around between lanes.
+    """
+    if index.dtype.bits < 32:
+        return None
     if isinstance(index, E.Ramp) and isinstance(index.stride, IntImm):
         steps = tuple(lane * index.stride.value for lane in range(index.lanes))
         return _scalar(index.base, steps)

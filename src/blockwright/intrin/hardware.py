@@ -103,6 +103,11 @@ class DotProduct(msgspec.Struct, frozen=True):
         return self.group
 
     @property
+    def in_tiles(self) -> bool:
+        """Whether the operands are tile registers of AMX."""
+        return False
+
+    @property
     def tile(self) -> int:
         """Lanes of the accumulator that belong together."""
         return 1
@@ -172,7 +177,6 @@ class MatrixProduct(DotProduct, frozen=True):
 
     @property
     def in_tiles(self) -> bool:
-        """Whether the operands are tile registers of AMX."""
         return self.groups > 1
 
     @property

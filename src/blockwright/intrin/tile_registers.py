@@ -19,7 +19,7 @@ from blockwright.intrin.tile_programs import contiguous, index, tile_function, w
 from blockwright.target.scopes import TILE_SCOPE
 
 _NAME = re.compile(
-    r"tile_(?:(zero|store)_(float32|int32)|(load|load_rows)_(bfloat16|float16|int8|uint8))\Z"
+    r"tile_(?:(zero|store)_(float32|int32)|(load|load_rows)_(bfloat16|int8|uint8))\Z"
 )
 _EXTENT = 16
 

@@ -39,8 +39,6 @@ from blockwright.ir import expr as E
 from blockwright.support import BuildError
 from blockwright.target.scopes import TILE_SCOPE
 
-_WRITTEN_OUT = 64  # lanes of a product of vectors; longer ones are products of tile registers
-
 if TYPE_CHECKING:
     from blockwright.codegen.llvm.emitter import FunctionEmitter
     from blockwright.codegen.llvm.expr import ExprEmitter
@@ -208,13 +206,13 @@ def _reinterpret(c: ExprEmitter, expr: Call) -> Value:
 def _dot(c: ExprEmitter, expr: Call) -> Value:
     """A product of lanes or matrices: instructions of the target, or elementary operations."""
     dot, lanes = PRODUCTS[expr.op], expr.dtype.lanes
-    found = dot.form(lanes, c.e.module.target.feature_set)
-    if dot.tile > _WRITTEN_OUT:
+    if dot.in_tiles:
         raise BuildError(
             f"{dot.name} multiplies tile registers, not vectors",
             code="BW637",
             help=f"let its operands and its result be buffers of scope {TILE_SCOPE!r}",
         )
+    found = dot.form(lanes, c.e.module.target.feature_set)
     if found is None:
         return c.value(dot.meaning(*expr.args))
     width, form = found

@@ -16,6 +16,7 @@ Linux for the permission to use tiles when it is loaded; programs may load it wi
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from blockwright.analysis.lane_offsets import lane_offsets
@@ -193,19 +194,13 @@ def _multiply(c: ExprEmitter, stmt: BufferStore, product: Call, target: Value) -
         _refuse(stmt.buffer, f"{product.op} adds to the tile that it is stored to")
     found = row.form(row.tile, c.e.module.target.feature_set)
     if found is None:
-        raise access_error(c, product)
+        needs = sorted({name for form in row.forms[row.tile] for name in form.features})
+        raise BuildError(
+            f"{c.e.module.target} has no instruction for {product.op}",
+            code="BW601",
+            help=f"use a target with {' and '.join(needs)}, or dot products of lanes",
+        )
     c.e.intrinsic(found[1].intrinsic, "void", *tiles)
-
-
-def access_error(c: ExprEmitter, product: Call) -> BuildError:
-    """The error for a product that the target has no instruction for."""
-    row = MATRIX_PRODUCTS[product.op]
-    needs = sorted({name for form in row.forms[row.tile] for name in form.features})
-    return BuildError(
-        f"{c.e.module.target} has no instruction for {product.op}",
-        code="BW601",
-        help=f"use a target with {' and '.join(needs)}, or dot products of lanes",
-    )
 
 
 def _loaded_tile(value: Expr) -> BufferLoad | None:
@@ -213,8 +208,10 @@ def _loaded_tile(value: Expr) -> BufferLoad | None:
 
 
 def _is_zero(value: Expr) -> bool:
+    """Whether all elements are zeros with a positive sign, as TILEZERO makes them."""
     inner = value.value if isinstance(value, Broadcast) else value
-    return isinstance(inner, (E.IntImm, E.FloatImm)) and inner.value == 0
+    constant = isinstance(inner, (E.IntImm, E.FloatImm))
+    return constant and inner.value == 0 and math.copysign(1, inner.value) > 0
 
 
 def _register(context: FunctionContext, place: BufferLoad | BufferStore) -> Value:

@@ -19,7 +19,8 @@ class ContractionPlan(msgspec.Struct, frozen=True):
     """The decisions for one contraction.
 
     Attributes:
-        dot: the dot-product instruction of the micro-kernel; "" for outer products.
+        dot: the instruction of the micro-kernel: a dot product, or a product of tile registers;
+            "" for outer products.
         tile: the register tile.
         blocking: tasks, panels, loop order and k-splits.
         sums: how a long reduction is split into partial sums, coarse to fine.

@@ -29,7 +29,8 @@ class MicroKernel(msgspec.Struct, frozen=True):
     """The types of a register tile's operands, and the instruction that multiplies them.
 
     Attributes:
-        dot: name of a dot product in `intrin.hardware`; "" for outer products.
+        dot: name of a dot product, or of a product of tile registers, in `intrin.hardware`; "" for
+            outer products.
         group: reduction steps per instruction.
         a, b: element types of the operands in registers and panels. They hold every value of the
             types in the program: narrow types are widened where no instruction takes them.
