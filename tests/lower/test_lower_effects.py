@@ -41,6 +41,16 @@ CASES: dict[str, tuple[str, list[int], list[int]]] = {
         "B[0] = T.if_then_else(n > 3, T.atomic_add(A[0], 1), T.atomic_add(A[1], 1)) + A[0]",
         [2], [3],
     ),
+    "the second operand of and": (
+        "for i in range(4):\n"
+        "        if i > n - 3 and T.atomic_add(A[i], 5) > 3:\n            B[i] = 9",
+        [1, 2, 8, 9], [0, 0, 0, 9],
+    ),
+    "the second operand of or": (
+        "for i in range(4):\n"
+        "        if i > n - 3 or T.atomic_add(A[i], 5) > 1:\n            B[i] = 9",
+        [6, 7], [0, 9, 9, 9],
+    ),
     "a loop condition": (
         "while T.atomic_add(A[0], 1) < 4:\n"
         "        if A[0] == 3:\n            continue\n        B[A[0]] = 7",

@@ -35,6 +35,9 @@ from blockwright.ir import (
     Shuffle,
     StringImm,
     Var,
+    collect,
+    const,
+    op_has_effect,
     walk,
 )
 from blockwright.ir import expr as E
@@ -300,6 +303,11 @@ class ExprCompiler:
         return lambda env: op(a(env), b(env))
 
     def _logical(self, expr: E.And | Or) -> Fn:
+        effects = any(op_has_effect(call.op) for call in collect(expr.b, Call))
+        if effects and expr.dtype.lanes == 1:
+            constant = const(isinstance(expr, Or), "bool")
+            sides = (constant, expr.b) if isinstance(expr, Or) else (expr.b, constant)
+            return self._lazy(Call("if_then_else", (expr.a, *sides), expr.dtype))
         a, b = self._compile(expr.a), self._compile(expr.b)
         if isinstance(expr, E.And):
             return lambda env: a(env) & b(env)
