@@ -11,6 +11,7 @@ from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.remap_handles import used_handles
 from blockwright.schedule.engine.state import SampledLocation, StepResult, StepState
+from blockwright.schedule.legality.assertions import require_kept_assertions
 from blockwright.schedule.legality.conditions import require_kept_conditions
 from blockwright.schedule.legality.cross_thread import require_still_combining
 from blockwright.schedule.legality.returns import require_kept_returns
@@ -43,7 +44,7 @@ def applied(record: Primitive, state: StepState) -> StepResult:
     if record.namespace == "unsafe":
         return step
     step = require_kept_conditions(state, require_still_combining(state, step))
-    return require_kept_returns(state, step)
+    return require_kept_assertions(state, require_kept_returns(state, step))
 
 
 def _require_in_bodies(state: StepState, record: Primitive) -> None:

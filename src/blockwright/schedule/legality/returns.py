@@ -16,13 +16,10 @@ stretch after a return. A new buffer is local to one stretch.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
 from blockwright import ir
-from blockwright.analysis.access.stable_values import written_buffers
 from blockwright.analysis.access.tree import child_stmts, is_return, may_return
 from blockwright.schedule.engine.state import StepResult, StepState
+from blockwright.schedule.legality.stretches import Part, Uses, common_buffers
 
 _HELP = (
     "apply the step to statements on one side of the return, or guard the statements after it with "
@@ -48,47 +45,12 @@ def _fail(state: StepState, rule: str) -> None:
     state.fail(f"it {rule}", code="BW316", guilty=guilty, help=_HELP)
 
 
-class _Part:
-    """What a stretch reads, in how many statements it writes each buffer, and what it calls."""
-
-    def __init__(self) -> None:
-        self.reads: set[ir.Buffer] = set()
-        self.writes: Counter[ir.Buffer] = Counter()
-        self.calls: set[str] = set()
-
-    def add(self, stmt: ir.Stmt) -> None:
-        stack: list[ir.Node] = [stmt]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, ir.BlockRealize):
-                self.reads.update(r.buffer for r in node.block.reads)
-                self.writes.update({r.buffer for r in node.block.writes})
-                self._calls(node.block)
-                stack += [*node.iter_values, node.predicate]
-            elif isinstance(node, (ir.BufferStore, ir.Evaluate, ir.AssertStmt)):
-                self.reads.update(load.buffer for load in ir.collect(node, ir.BufferLoad))
-                self.writes.update(written_buffers(node))
-                self._calls(node)
-            elif isinstance(node, ir.BufferLoad):
-                self.reads.add(node.buffer)
-                stack += node.indices
-            elif not isinstance(node, ir.Buffer):
-                stack += node.children()
-
-    def _calls(self, stmt: ir.Stmt) -> None:
-        for node in ir.walk(stmt):
-            if isinstance(node, ir.AssertStmt):
-                self.calls.add("assert")
-            elif isinstance(node, ir.Call) and ir.op_has_effect(node.op) and not ir.is_atomic(node):
-                self.calls.add(node.op)
-
-
 class _Stretches:
     """The stretches of a program, and the statements around its returns in program order."""
 
     def __init__(self, func: ir.PrimFunc) -> None:
         self.around: list[ir.Stmt | None] = []
-        self.parts = [_Part()]
+        self.parts = [Part()]
         self._walk(func.body)
 
     def _walk(self, stmt: ir.Stmt) -> None:
@@ -100,11 +62,11 @@ class _Stretches:
                 self._walk(part)
             return
         self.around.append(stmt)
-        self.parts.append(_Part())
+        self.parts.append(Part())
         for child in child_stmts(stmt):
             self._walk(child)
         self.around.append(None)
-        self.parts.append(_Part())
+        self.parts.append(Part())
 
 
 def _alike(before: list[ir.Stmt | None], after: list[ir.Stmt | None]) -> bool:
@@ -125,10 +87,10 @@ def _same(a: ir.Stmt | None, b: ir.Stmt | None) -> bool:
     return True
 
 
-def _moved(before: list[_Part], after: list[_Part]) -> str:
+def _moved(before: list[Part], after: list[Part]) -> str:
     """What a step moved from one stretch to another; "" if nothing."""
-    kept = _buffers(before) & _buffers(after)
-    old, new = _Uses(before, kept), _Uses(after, kept)
+    kept = common_buffers(before, after)
+    old, new = Uses(before, kept), Uses(after, kept)
     for key, used in new.used.items():
         name = key.name if isinstance(key, ir.Buffer) else key
         if key not in old.used:
@@ -148,25 +110,3 @@ def _moved(before: list[_Part], after: list[_Part]) -> str:
             moved = ", ".join(sorted(one.calls ^ other.calls))
             return f"would move calls ({moved}) across a T.ret(), which may end the program"
     return ""
-
-
-def _buffers(parts: Iterable[_Part]) -> set[ir.Buffer]:
-    return {buffer for part in parts for buffer in (*part.reads, *part.writes)}
-
-
-class _Uses:
-    """Which stretches use each buffer, and the number of blocks and statements that write it.
-
-    A buffer that the step replaced, as by one of another layout, has the name of the new one.
-    """
-
-    def __init__(self, parts: list[_Part], kept: set[ir.Buffer]) -> None:
-        self.used: dict[ir.Buffer | str, set[int]] = {}
-        self.writers: dict[ir.Buffer | str, list[int]] = {}
-        for k, part in enumerate(parts):
-            for buffer in (*part.reads, *part.writes):
-                key = buffer if buffer in kept else buffer.name
-                self.used.setdefault(key, set()).add(k)
-                self.writers.setdefault(key, [0] * len(parts))
-            for buffer, count in part.writes.items():
-                self.writers[buffer if buffer in kept else buffer.name][k] += count
