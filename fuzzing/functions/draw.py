@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from fuzzing.functions import closures, conditions, loops, structures, updates
+from fuzzing.functions import closures, conditions, loops, run_time_sizes, structures, updates
 from fuzzing.functions.scope import Outer
 from fuzzing.graphs.draw import parameters_of, with_calls
 from fuzzing.graphs.program import CALLEES, Graph
@@ -17,6 +17,7 @@ __all__ = [
     "conditions",
     "draw",
     "loops",
+    "run_time_sizes",
     "structures",
     "updates",
 ]  # these register structures

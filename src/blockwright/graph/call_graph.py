@@ -24,6 +24,18 @@ def closure_targets(module: ir.IRModule) -> list[str]:
     return list(found)
 
 
+def directly_called(module: ir.IRModule) -> set[str]:
+    """Names of the graph functions that calls and loops of others name, not only closures."""
+    found: set[str] = set()
+    for function in module.functions.values():
+        if not isinstance(function, ir.GraphFunction):
+            continue
+        for call in ir.collect(function.body, ir.GraphCall):
+            names = [call.op, *call.args[_is_operator(call, "make_closure") :]]
+            found.update(ref.name for each in names for ref in ir.collect(each, ir.GlobalVar))
+    return {name for name in found if isinstance(module.functions.get(name), ir.GraphFunction)}
+
+
 def _is_operator(call: ir.GraphCall, *names: str) -> bool:
     return isinstance(call.op, ir.OpRef) and call.op.name in names
 

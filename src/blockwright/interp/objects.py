@@ -52,14 +52,16 @@ class Closure(msgspec.Struct, frozen=True, eq=False):
 
 
 def _item(items: Sequence[Any], index: int) -> Any:
-    return items[index]
+    item = items[index]
+    return item.copy() if isinstance(item, np.ndarray) else item
 
 
-_FFI: dict[str, Callable[..., Any]] = {
+FFI_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ffi.Array": lambda *items: items,
     "ffi.Shape": lambda *sizes: sizes,
     "ffi.ArrayGetItem": _item,
 }
+"""Functions of the FFI itself. Tensors in an array are copies."""
 
 
 def compile_object(c: CallCompiler, expr: Call) -> Fn:
@@ -131,7 +133,8 @@ def _call(c: CallCompiler, expr: Call) -> Fn:
     active = c.argument(depth)
 
     def call(env: Env) -> int:
-        known = env[1].packed.get(name, _FFI.get(name)) if callee is None else callee(env).value
+        named = env[1].packed.get(name, FFI_FUNCTIONS.get(name))
+        known = named if callee is None else callee(env).value
         level = int(active(env))
         if not callable(known):
             what = f"function {name!r}" if name else f"{type(known).__name__} that is called"

@@ -63,7 +63,7 @@ host program loads them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blockwright import ir
@@ -75,6 +75,13 @@ from blockwright.ops.table import OPERATORS
 from blockwright.passes.branch_sizes import Branch, merged
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.emit_sizes import Emitter
+from blockwright.passes.function_sizes import (
+    Sized,
+    calls_any,
+    result_of_call,
+    sized_result,
+    with_sized_functions,
+)
 from blockwright.passes.legalize import ProgramTable
 from blockwright.passes.parameter_sizes import shaped_parameters, without_shape
 from blockwright.passes.rewrite import graph_functions
@@ -87,14 +94,17 @@ _INT64 = ir.dtype_of("int64")
 def bind_sizes(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Bind the sizes that are known only at run time to symbols.
 
-    Raises: GraphError BW407 for a value of unknown rank or type on which a size depends, BW435 for
-        branches whose results have sizes without limits.
+    Raises: GraphError BW407 for a value of unknown rank or type on which a size depends.
     """
-    table, changed, values = ProgramTable(module), False, _function_values(module)
+    values = _function_values(module)
+    module, sized = with_sized_functions(module)
+    results = {each.name: each.result for each in sized.values()}
+    table, changed = ProgramTable(module), bool(sized)
     for name, function in graph_functions(module):
-        if _has_unknown_sizes(function, module):
-            binder = _Binder(function, module, table, is_value=name in values)
-            table.functions[name] = binder.run()
+        sizes = name in results or calls_any(function, sized)
+        if sizes or _has_unknown_sizes(function, module):
+            binder = _Binder(function, module, table, sized, is_value=name in values)
+            table.functions[name] = binder.run(results.get(name))
             changed = True
     return module.replace(functions=table.functions) if changed else module
 
@@ -116,9 +126,16 @@ def _has_unknown_sizes(function: ir.GraphFunction, module: ir.IRModule) -> bool:
         return False
     infos = Deduced(function, module).infos
     return any(
-        isinstance(binding.value, ir.If) and without_shape(infos.get(binding.var))
+        isinstance(binding.value, ir.If) and _is_uncertain(infos.get(binding.var))
         for binding in ir.collect(function.body, ir.VarBinding)
     )
+
+
+def _is_uncertain(info: ir.Info | None) -> bool:
+    """Whether branches with this result may give tensors of different sizes, or objects."""
+    if isinstance(info, ir.TupleInfo):
+        return any(map(_is_uncertain, info.fields))
+    return isinstance(info, ir.ObjectInfo) or without_shape(info)
 
 
 def _sizes_later(call: ir.GraphExpr) -> bool:
@@ -137,6 +154,7 @@ class _Binder(Emitter):
 
     Attributes:
         later: the bindings of the sequence from the one that is being rewritten.
+        sized: functions whose calls become calls of functions that return objects with sizes.
     """
 
     def __init__(
@@ -144,6 +162,7 @@ class _Binder(Emitter):
         function: ir.GraphFunction,
         module: ir.IRModule,
         table: ProgramTable,
+        sized: Mapping[str, Sized],
         *,
         is_value: bool,
     ) -> None:
@@ -151,9 +170,15 @@ class _Binder(Emitter):
         self.params = shaped_parameters(function, symbols, is_value=is_value)
         super().__init__(function, tuple(self.params.values()), symbols, module, table)
         self.later: Sequence[ir.Binding] = ()
+        self.sized = sized
 
-    def run(self) -> ir.GraphFunction:
-        body = self._branch(self.function.body).sequence()
+    def run(self, result: ir.Info | None) -> ir.GraphFunction:
+        """The rewritten function; `result` is what it declares if it returns objects instead."""
+        whole = self._branch(self.function.body)
+        if result is not None:
+            with self.inside(whole.bindings):
+                whole.result = sized_result(self, self.named(whole.result), result)
+        body = whole.sequence()
         attrs = dict(self.function.attrs)
         if self.bounds:
             attrs[UPPER_BOUND] = self.bounds
@@ -187,6 +212,8 @@ class _Binder(Emitter):
                 self.rewritten(_Values(self).operands(value), binding.var)
             elif isinstance(value, ir.If):
                 self.branches(value, _Values(self)(value.condition), binding.var)
+            elif isinstance(value, ir.GraphCall) and self.is_sized(value):
+                self.called(_Values(self).operands(value), binding.var)
             else:
                 self.add(binding.replace(value=_Values(self)(value)))
 
@@ -222,6 +249,17 @@ class _Binder(Emitter):
         """Emit a call whose result has sizes that are known only at run time."""
         row = _bounded_row(call)
         return self._loaded(call, var) if row is None else self._bounded(row, call, var)
+
+    def is_sized(self, call: ir.GraphCall) -> bool:
+        """Whether a call is of a function that returns objects with sizes now."""
+        return isinstance(call.op, ir.GlobalVar) and call.op.name in self.sized
+
+    def called(self, call: ir.GraphCall, var: ir.GraphVar | None = None) -> ir.GraphVar:
+        """Emit a call for which `is_sized` holds, and tensors of its objects."""
+        assert isinstance(call.op, ir.GlobalVar)
+        callee, name = self.sized[call.op.name], "result" if var is None else var.name
+        returned = self.emit(call.replace(op=ir.GlobalVar(callee.name), info=None), name)
+        return self.emit(result_of_call(self, returned, callee.result, name), name, var)
 
     def _bounded(self, row: OpRow, call: ir.GraphCall, var: ir.GraphVar | None) -> ir.GraphVar:
         """Emit the program of an operator, and take the part of its results that counts."""
@@ -324,6 +362,8 @@ class _Values(ir.Mutator):
     def rewrite_GraphCall(self, node: ir.GraphCall) -> ir.GraphExpr:
         if _sizes_later(node):
             return self.binder.rewritten(self.operands(node))
+        if self.binder.is_sized(node):
+            return self.binder.called(self.operands(node))
         result: ir.GraphExpr = self.descend(node)
         return result
 

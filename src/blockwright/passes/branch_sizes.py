@@ -7,7 +7,10 @@
                                           s = match_cast(tensor_to_shape(r[1]), R.Shape((k,)))
                                           y = part(r[0], (k,))
 
-Here `n + m` stands for the larger one. Both branches then return values of the same sizes.
+Here `n + m` stands for the larger one. Both branches then return values of the same sizes. Where a
+size has no limit outside of the branches, each branch returns a copy of its tensor as an object
+instead, with the sizes (`passes.tensor_objects`); so does one where the other branch returns an
+object.
 """
 
 from __future__ import annotations
@@ -19,10 +22,14 @@ import msgspec
 from blockwright import ir
 from blockwright.graph.relate import joined
 from blockwright.passes.emit_sizes import Emitter
+from blockwright.passes.tensor_objects import (
+    object_of,
+    size_tensor,
+    sized_object,
+    tensor_of_object,
+)
 from blockwright.script.compute import Program
-from blockwright.support import GraphError
 
-_INT64 = ir.dtype_of("int64")
 Finish = Callable[[ir.GraphExpr], ir.GraphExpr]
 
 
@@ -47,10 +54,7 @@ def merged(
     other: Branch,
     var: ir.GraphVar | None,
 ) -> ir.GraphVar:
-    """Emit an `if`, and give its result symbols for sizes that the branches disagree on.
-
-    Raises: GraphError BW435 if such a size has no limit outside of the branches.
-    """
+    """Emit an `if`, and give its result symbols for sizes that the branches disagree on."""
     then.result, other.result, finish = _merged(
         emitter, (then, then.result), (other, other.result), "" if var is None else var.name
     )
@@ -76,6 +80,8 @@ def _merged(
         and len(a.fields) == len(b.fields)
     ):
         return _merged_tuple(emitter, one, two, len(a.fields), name)
+    if isinstance(a, ir.ObjectInfo) != isinstance(b, ir.ObjectInfo):
+        return _object(emitter, one), _object(emitter, two), None
     if not isinstance(a, ir.TensorInfo) or not isinstance(b, ir.TensorInfo):
         return one[1], two[1], None
     if a.shape is None or b.shape is None or a.rank != b.rank or a.dtype is not b.dtype:
@@ -84,12 +90,17 @@ def _merged(
     inside = [v for dim in a.shape for v in ir.free_vars(dim) if v not in emitter.deduced.scope]
     if isinstance(both, ir.TensorInfo) and both.shape is not None and not inside:
         return one[1], two[1], None
-    whole = tuple(_larger(emitter, p, q, name) for p, q in zip(a.shape, b.shape, strict=True))
-    values = [_padded(emitter, at, whole) for at in (one, two)]
+    names = [f"{name or 'size'}_{axis}" for axis in range(a.rank)]
+    whole = [_larger(emitter, p, q) for p, q in zip(a.shape, b.shape, strict=True)]
+    limits = tuple(size for size in whole if size is not None)
+    if len(limits) < len(whole):
+        first, second = (_sized_object(emitter, at) for at in (one, two))
+        return first, second, lambda chosen: tensor_of_object(emitter, chosen, a, names)
+    values = [_padded(emitter, at, limits) for at in (one, two)]
 
     def finish(chosen: ir.GraphExpr) -> ir.GraphExpr:
-        symbols = [emitter.symbol(f"{name or 'size'}_{axis}") for axis in range(len(whole))]
-        emitter.sizes(emitter.field(chosen, 1, "sizes"), whole, symbols)
+        symbols = list(map(emitter.symbol, names))
+        emitter.sizes(emitter.field(chosen, 1, "sizes"), limits, symbols)
         padded = emitter.field(chosen, 0, "padded")
         return emitter.part(padded, ir.TensorInfo(tuple(symbols), a.dtype, device=a.device))
 
@@ -123,17 +134,25 @@ def _field(emitter: Emitter, at: _At, index: int) -> ir.GraphExpr:
         return emitter.field(at[1], index, f"field{index}")
 
 
-def _larger(emitter: Emitter, a: ir.Expr, b: ir.Expr, name: str) -> ir.Expr:
+def _object(emitter: Emitter, at: _At) -> ir.GraphExpr:
+    """A value as an object; tensors are copied."""
+    branch, value = at
+    with emitter.inside(branch.bindings):
+        info = emitter.info(value)
+        return value if isinstance(info, ir.ObjectInfo) else object_of(emitter, value)
+
+
+def _sized_object(emitter: Emitter, at: _At) -> ir.GraphExpr:
+    branch, value = at
+    with emitter.inside(branch.bindings):
+        return sized_object(emitter, value)
+
+
+def _larger(emitter: Emitter, a: ir.Expr, b: ir.Expr) -> ir.Expr | None:
     """A size that neither of two sizes exceeds, in symbols that are known outside of branches."""
     ends = [_outside(emitter, size) for size in (a, b)]
     if ends[0] is None or ends[1] is None:
-        raise GraphError(
-            f"the branches of {name or 'an if'} return tensors whose sizes are known only at run "
-            "time and have no limit",
-            code="BW435",
-            help="match_cast the results to sizes that are known outside, or declare a "
-            "tir_var_upper_bound",
-        )
+        return None
     return emitter.deduced.analyzer.simplify(ir.maximum(*ends))
 
 
@@ -155,9 +174,7 @@ def _padded(emitter: Emitter, at: _At, whole: Sequence[ir.Expr]) -> ir.GraphExpr
         assert info.shape is not None
         program = _pad_program(info, whole)
         padded = emitter.call("pad", program, [value], [info.replace(shape=tuple(whole))], "padded")
-        count = ir.TensorInfo((ir.const(len(whole), "int64"),), _INT64)
-        sizes = emitter.call("sizes", _size_program(info.shape), [], [count], "sizes")
-        return ir.TupleExpr((padded, sizes))
+        return ir.TupleExpr((padded, size_tensor(emitter, info.shape)))
 
 
 def _pad_program(info: ir.TensorInfo, whole: Sequence[ir.Expr]) -> ir.PrimFunc:
@@ -173,17 +190,3 @@ def _pad_program(info: ir.TensorInfo, whole: Sequence[ir.Expr]) -> ir.PrimFunc:
         return ir.if_then_else(there, source[indices], zero)
 
     return program.finish([program.compute("out", tuple(whole), element)])
-
-
-def _size_program(shape: Sequence[ir.Expr]) -> ir.PrimFunc:
-    """The program that writes sizes into a tensor."""
-    program = Program("sizes")
-
-    def size(axis: ir.Expr) -> ir.Expr:
-        result: ir.Expr = ir.const(0, "int64")
-        for position, value in enumerate(shape):
-            here = ir.compare(ir.EQ, axis, ir.const(position, "int64"))
-            result = ir.if_then_else(here, ir.cast_to(value, _INT64), result)
-        return result
-
-    return program.finish([program.compute("out", (len(shape),), size)])

@@ -197,16 +197,17 @@ return R.exp(z)
     assert caught.value.code == "BW407"
 
 
-def test_a_branch_gives_an_object_on_both_sides() -> None:
-    with pytest.raises(bw.GraphError) as caught:
-        compiled(
-            """
+@pytest.mark.parametrize("flag", [F, T])
+def test_a_tensor_is_an_object_where_the_other_branch_gives_one(flag: Any) -> None:
+    exe = compiled(
+        """
 if flag:
     y = R.add(x, x)
 else:
     y = R.call_packed("test.objects.box", x, sinfo_args=R.Object)
-return y
+return R.call_packed("test.objects.kinds", y, sinfo_args=R.Object), y
 """,
-            'x: R.Tensor(("n",), "float32"), flag: R.Tensor((), "bool")',
-        )
-    assert caught.value.code == "BW435"
+        'x: R.Tensor(("n",), "float32"), flag: R.Tensor((), "bool")',
+    )
+    kind, _ = exe(X, flag)
+    assert kind == ("Tensor" if flag else "Box")

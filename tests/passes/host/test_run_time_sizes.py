@@ -265,25 +265,6 @@ def main(x: R.Tensor(("n",), "float32"), k: R.Tensor((), "int64")) -> R.Tensor((
 
 
 REFUSED = {
-    "BW435 without a limit": """
-@R.function
-def main(x: R.Tensor(("n",), "float32"), t: R.Tensor((1,), "int64"), c: R.Tensor((), "bool")):
-    if c:
-        y = R.zeros(R.tensor_to_shape(t), dtype="float32")
-    else:
-        y = x
-    return y
-""",
-    "BW435 of a recursive function": """
-@R.function
-def main(x: R.Tensor(("n",), "float32"), k: R.Tensor((), "int64")):
-    last = R.equal(k, R.const(0, "int64"))
-    if last:
-        y = R.unique(x)
-    else:
-        y = cls.main(R.add(x, x), R.subtract(k, R.const(1, "int64")))
-    return y
-""",
     "BW407 of unknown rank": """
 @R.function
 def main(x: R.Tensor(dtype="float32")):

@@ -9,6 +9,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.graph.interpreter.values import Shape, is_array, is_scalar, is_tuple
+from blockwright.interp.objects import FFI_FUNCTIONS
 from blockwright.interp.run import registered_packed
 from blockwright.runtime.arrays import as_numpy
 from blockwright.runtime.errors import FFI_ERRORS, translate
@@ -40,7 +41,7 @@ def find_foreign(name: str, packed: Mapping[str, Callable[..., Any]]) -> Foreign
     Raises: InterpretError BW711 if there is none; ArtefactError BW808 for an operator of a
         framework that is not installed, or has no such operator.
     """
-    given = packed.get(name) or registered_packed(name)
+    given = packed.get(name) or registered_packed(name) or FFI_FUNCTIONS.get(name)
     if given is not None:
         return Foreign(given, False)
     operator = of_function(name)

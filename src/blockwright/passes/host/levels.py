@@ -130,8 +130,8 @@ def result_memory(handle: ir.Var, out: ir.Buffer) -> ir.Expr:
 def unknown_result(name: str) -> GraphError:
     """The error for a called function whose result has a size known only at run time."""
     return GraphError(
-        f"{name}: the result of a branch, or of a function that calls itself, has a size that is "
-        "known only at run time",
+        f"{name}: a function that a loop calls, or that calls itself through a function value, "
+        "returns a tensor whose size is known only at run time",
         code="BW435",
         help="match_cast the result to sizes that the caller knows, or return the data and sizes "
         "before they are cut to size",

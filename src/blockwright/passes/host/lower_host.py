@@ -61,7 +61,12 @@ from blockwright import ir
 from blockwright.analysis.calling_convention import calling_convention
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
-from blockwright.graph.call_graph import callees, closure_targets, recursive_functions
+from blockwright.graph.call_graph import (
+    callees,
+    closure_targets,
+    directly_called,
+    recursive_functions,
+)
 from blockwright.graph.loops import is_loop
 from blockwright.graph.updates import overwritten_arguments
 from blockwright.ir.attributes import IS_PRIVATE
@@ -203,8 +208,6 @@ class _Host:
         updated = {k: self.signature.argument_position(param) for k, param in updated.items()}
         fresh = [value for k, value in enumerate(values) if k not in updated]
         late = [k for k, v in enumerate(fresh) if self.sizes.level(*(_sizes(v) or ()))]
-        if late and (not self.public or self.signature.depth is not None):
-            raise unknown_result(self.function.name)
         self.signature.add_outputs(fresh, late)
         outputs: list[tuple[ir.GraphExpr, ir.Buffer | ir.Var]] = []
         buffers = iter(self.signature.outputs)
@@ -483,6 +486,9 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         )
         for name, each in signatures.items()
     }
+    for name in recursive | directly_called(module):  # whose callers know of no late results
+        if signatures[name].late:
+            raise unknown_result(name)
     for name, host in hosts.items():
         functions[host.signature.name] = host.build()
         if name in recursive and "global_symbol" in host.function.attrs:
