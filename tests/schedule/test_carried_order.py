@@ -30,8 +30,10 @@ FREE = {
     "scatter": (12, 10, f"H[{ROW}, vd] = H[{ROW}, vd] + A[vt, vd]"),
     "two buffers": (11, 10, "H[vt + 1, vd] = A[vt, vd] * H[vt, vd]\n"
                     "            G[vt, vd] = H[vt + 1, vd] + G[vt + 1, vd]"),
+    "rows from rows that nothing writes": (6, 10, "H[vt + 6, vd] = A[vt, vd] + H[vt, 9 - vd]"),
 }  # fmt: skip
 BOUND = {
+    "rows with one in common": (6, 10, "H[vt + 5, vd] = A[vt, vd] + H[vt, 9 - vd]"),
     "diagonal": (12, 9, f"H[vt, vd] = A[vt, vd] + {BEFORE.format('vd + 1')}"),
     "shared elements": (12, 10, f"H[vt, vd // 2] = A[vt, vd] + {BEFORE.format('vd // 2')}"),
     "one of two buffers": (11, 10, "H[vt + 1, vd] = A[vt, vd] * H[vt, vd]\n"

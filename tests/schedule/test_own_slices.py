@@ -56,6 +56,12 @@ RIGHT = {
     "every second row": ["Y[r * 2 + 1, t + 1] = Y[r * 2 + 1, t] * 0.5"],
     "two scans, one over the other's result": [SCAN, "Y[r, t + 2] = Y[r, t + 1] + Y[r, 3 - t]"],
     "a block that reads ahead of the next": ["X[r, t] = Y[r, t + 1]", "Y[r, t] = X[r, 3 - t]"],
+    "rows from rows that nothing writes": ["Y[r + 5, t] = Y[4 - r, 3 - t] + X[r, t]"],
+    "odd rows from even rows": ["Y[r * 2 + 1, t] = Y[8 - r * 2, t] * 0.5"],
+    "two blocks, one with a row of its own": [
+        "Y[r + 5, t + 1] = Y[r + 5, t] * 0.5",
+        "X[r, t] = Y[4 - r, t] + Y[2, 3 - t]",
+    ],
 }
 
 
@@ -75,6 +81,9 @@ WRONG = {
     "a row that the column moves too": (["Y[r + t, t + 1] = Y[r + t, t] * 0.5"], 0),
     "one row for all": (["Y[2, t + 1] = Y[2, t] * 0.5"], 0),
     "a row read in which another writes": ([SCAN, "Y[r, t] = Y[r + 1, t]"], 0),
+    "read and written rows with one in common": (["Y[r + 4, t] = Y[4 - r, t] * 0.5"], 0),
+    "rows of one parity": (["Y[r * 2 + 2, t] = Y[8 - r * 2, t] * 0.5"], 0),
+    "rows that another block writes": (["Y[r + 6, t] = Y[r + 1, t]", "Y[r, t] = X[r, t]"], 0),
 }
 
 
@@ -86,7 +95,7 @@ def test_iterations_that_meet_are_refused(stores: list[str], which: int) -> None
     assert caught.value.code in ("BW314", "BW316", "BW317")
 
 
-INDICES = ["r", "t", "r + t", "r + 1", "t + 1", "2", "r * 2", "11 - r", "r // 2", "r % 3"]
+INDICES = ["r", "t", "r + t", "r + 1", "t + 1", "2", "r * 2", "11 - r", "r // 2", "r % 3", "r + 6"]
 
 
 def random_access(random: Random, name: str) -> str:

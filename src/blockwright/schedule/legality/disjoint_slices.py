@@ -66,17 +66,29 @@ def _equal(state: StepState, a: ir.Expr, b: ir.Expr) -> bool:
 def _written_regions(
     state: StepState, blocks: Iterable[ir.Block]
 ) -> dict[ir.Buffer, list[list[ir.Range]]]:
-    """All regions of the written buffers, in terms of the loops."""
-    regions: dict[ir.Buffer, list[list[ir.Range]]] = {}
-    written: set[ir.Buffer] = set()
+    """The regions of the written buffers, in terms of the loops, except those that are only read.
+
+    A read of elements that none of the blocks writes in any instance conflicts with nothing.
+    """
+    blocks = tuple(blocks)
+    writes: dict[ir.Buffer, list[tuple[ir.Block, ir.BufferRegion]]] = {}
     for block in blocks:
-        realize = state.tree.realize(block)
-        values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
-        written |= {r.buffer for r in block.writes}
-        for region in (*block.reads, *block.writes):
+        for region in block.writes:
+            writes.setdefault(region.buffer, []).append((block, region))
+    regions: dict[ir.Buffer, list[list[ir.Range]]] = {buffer: [] for buffer in writes}
+    for block in blocks:
+        flow = state.flow_at(block)
+        values = state.tree.realize(block).values
+        reads = [
+            region
+            for region in block.reads
+            if region.buffer in writes
+            and not all(flow.apart((block, region), write) for write in writes[region.buffer])
+        ]
+        for region in (*reads, *block.writes):
             box = [ir.substitute(rng, values) for rng in region.region]
-            regions.setdefault(region.buffer, []).append(box)
-    return {buffer: regions[buffer] for buffer in written}
+            regions[region.buffer].append(box)
+    return regions
 
 
 def _dimensions(boxes: list[list[ir.Range]]) -> Iterator[list[ir.Expr]]:
