@@ -53,7 +53,7 @@ class Closure(msgspec.Struct, frozen=True, eq=False):
 
 def _item(items: Sequence[Any], index: int) -> Any:
     item = items[index]
-    return item.copy() if isinstance(item, np.ndarray) else item
+    return cast("Any", item).copy() if isinstance(item, np.ndarray) else item
 
 
 FFI_FUNCTIONS: dict[str, Callable[..., Any]] = {
