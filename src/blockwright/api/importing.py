@@ -88,9 +88,9 @@ def _imported(model: Any, examples: Examples, fallback: Fallback) -> ir.IRModule
     if isinstance(model, ir.IRModule):
         problems = [
             p
-            for f in model.functions.values()
+            for name, f in model.functions.items()
             if isinstance(f, (ir.GraphFunction, ir.PrimFunc)) and not ir.attribute_problems(f.attrs)
-            for p in unknown_bounds(f)
+            for p in unknown_bounds(f, name)
         ]
         if problems:
             raise ValidationError.collect(problems)

@@ -39,22 +39,22 @@ def validate(
         raise ValidationError.collect(wrong)
     module = None
     if isinstance(func_or_module, ir.IRModule):
-        module, functions = func_or_module, tuple(func_or_module.functions.values())
+        module, functions = func_or_module, tuple(func_or_module.functions.items())
     else:
-        functions = (func_or_module,)
+        functions = ((getattr(given, "name", ""), func_or_module),)
     machine = None if target is None else Target(target)
     problems: list[Diagnostic] = []
-    for function in functions:
+    for name, function in functions:
         if isinstance(function, ir.PrimFunc):
             problems += (
                 find_violations(function, machine)
-                or unknown_bounds(function)
+                or unknown_bounds(function, name)
                 or _pipelines(function)
             )
         elif isinstance(function, ir.GraphFunction):
             try:
                 check_graph(function, module, None if machine is None else machine.kind)
-                problems += unknown_bounds(function)
+                problems += unknown_bounds(function, name)
             except ValidationError as error:
                 problems += error.diagnostics
         elif module is None:
@@ -69,14 +69,14 @@ def validate(
         raise ValidationError.collect(problems)
 
 
-def unknown_bounds(function: ir.PrimFunc | ir.GraphFunction) -> list[Diagnostic]:
+def unknown_bounds(function: ir.PrimFunc | ir.GraphFunction, name: str) -> list[Diagnostic]:
     """Report declared bounds for names that are not symbols of the function.
 
     Checked for user input only: functions created by passes may keep the bounds of their callers.
     """
     names = {v.name for v in ir.collect(function, ir.Var)}
     return [
-        Diagnostic(code, f"{function.name}: {text}", function.span, help)
+        Diagnostic(code, f"{name}: {text}", function.span, help)
         for code, text, help in ir.unknown_bounds(function.attrs, names)
     ]
 

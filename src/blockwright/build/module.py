@@ -167,7 +167,8 @@ class Module(Uncopied):
                     f"code for {', '.join(t.name for t in built)} does not run on this machine"
                     + f", which lacks {lacking}" * bool(lacking),
                     code="BW604",
-                    help='build for target="native"',
+                    help='build for target="native"; programs are built for any machine and shown '
+                    "by source(), models are compiled on a machine that runs them",
                 )
             tiles = any("@llvm.x86.ldtilecfg" in u.text for u in self.compiled.units)
             if tiles and not request_tiles():

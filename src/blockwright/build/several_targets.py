@@ -63,7 +63,8 @@ def targets_of(given: Any) -> tuple[Target, ...]:
             raise ArtefactError(
                 f"{', '.join(names)} cannot share a library: {problem}",
                 code="BW845",
-                help="compile for each of them, and save each result in a file of its own",
+                help="compile for each of them on a machine of its kind, and save each result in a "
+                "file of its own",
             )
     return tuple(sorted(targets, key=lambda t: (-t.vector_bits, -len(t.feature_set))))
 

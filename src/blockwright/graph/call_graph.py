@@ -13,6 +13,12 @@ def callees(node: ir.Node, module: ir.IRModule) -> list[str]:
     return [n for n in names if isinstance(module.functions.get(n), ir.GraphFunction)]
 
 
+def function_name(function: ir.GraphFunction, module: ir.IRModule | None) -> str:
+    """The name of a function in messages: private functions have theirs in the module only."""
+    functions = {} if module is None else module.functions
+    return next((name for name, f in functions.items() if f is function), function.name)
+
+
 def closure_targets(module: ir.IRModule) -> list[str]:
     """Names of the graph functions that closures call."""
     found: dict[str, None] = {}

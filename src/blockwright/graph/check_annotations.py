@@ -13,6 +13,7 @@ from typing import Any, cast
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.builder import symbol_ranges
+from blockwright.graph.call_graph import function_name
 from blockwright.graph.deduce import deduce_call, function_info
 from blockwright.graph.relate import (
     contradicts,
@@ -64,16 +65,20 @@ class Deduced:
         self.symbols = self._past | self.symbols
 
     # ---------------------------------------------------------------------------------- functions
-    def function(self, function: ir.GraphFunction) -> ir.CallableInfo:
-        """Deduce the body of a function and return its signature."""
+    def function(self, function: ir.GraphFunction, name: str | None = None) -> ir.CallableInfo:
+        """Deduce the body of a function and return its signature.
+
+        Args:
+            name: of a local function, in messages.
+        """
         around, denoted = dict(self.scope), dict(self.symbols)
         for param in function.params:
             self.infos[param] = None if param.info is None else self._replaced(param.info)
             self._declare(ir.parameter_symbols(param.info))
         result = self._sequence(function.body)
         if function.ret_info is not None:
-            what = f"the result of {function.name}"
-            result = self._agreed(function.ret_info, result, what, function)
+            what = f"the result of {name or function_name(function, self.module)}"
+            result = self._agreed(function.ret_info, result, what, function) or function.ret_info
         self._leave(around, denoted)
         params = tuple(self.infos[p] or ir.ObjectInfo() for p in function.params)
         return ir.CallableInfo(params, result or ir.ObjectInfo(), function.pure)
@@ -195,7 +200,7 @@ class Deduced:
         if isinstance(value, ir.If):
             return self._branches(value, where)
         if isinstance(value, ir.GraphFunction):
-            return self.function(value)
+            return self.function(value, _name(where))
         if isinstance(value, ir.SeqExpr):
             return self._sequence(value)
         if isinstance(value, ir.GlobalVar):

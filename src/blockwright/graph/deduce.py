@@ -9,7 +9,7 @@ from blockwright.arith import Analyzer
 from blockwright.graph.devices import devices_in, on_device
 from blockwright.graph.loads import LOADS, deduce_load
 from blockwright.graph.loops import LOOPS, deduce_loop
-from blockwright.graph.relate import implied
+from blockwright.graph.relate import contradicts, implied, info_text
 from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import SymbolBinding
 from blockwright.ops.attribute_kinds import check_attribute
@@ -121,6 +121,22 @@ def _stated(call: ir.GraphCall) -> ir.Info:
     return call.out_info[0] if len(call.out_info) == 1 else ir.TupleInfo(call.out_info)
 
 
+def _allocated(call: ir.GraphCall, name: str) -> ir.Info:
+    """The stated results, for which the caller allocates memory.
+
+    Raises: GraphError BW407 for one that is not a tensor of known shape and type.
+    """
+    result = _stated(call)
+    for info in call.out_info:
+        if not isinstance(info, ir.TensorInfo) or info.shape is None or info.dtype is None:
+            raise GraphError(
+                f"{name}: out_sinfo is {info_text(info)}, for which no memory can be allocated",
+                code="BW407",
+                help='state shape and type: out_sinfo=R.Tensor((n, 4), "float32")',
+            )
+    return result
+
+
 def _operator(
     call: ir.GraphCall,
     name: str,
@@ -138,7 +154,7 @@ def _operator(
     if name in _ANY_RESULT and not call.out_info:
         return ir.ObjectInfo()
     if name in STATED:
-        return _stated(call)
+        return _allocated(call, name) if name == "call_dps_library" else _stated(call)
     infos = _argument_infos(call.args) if infos is None else infos
     if name == "shape_of":
         if len(infos) != 1 or not isinstance(infos[0], ir.TensorInfo):
@@ -258,7 +274,13 @@ def _invoked(
     infos: Sequence[ir.Info] | None,
     outer: Iterable[ir.Var],
 ) -> ir.Info:
-    """The result of a function value: what its signature implies, or what the call states."""
+    """The result of a function value: what its signature implies, or what the call states.
+
+    What the call states and the signature does not imply is checked when the function has returned.
+
+    Raises: GraphError: BW403 wrong number of arguments, BW408 the function never returns a value
+        that the call states.
+    """
     callee, whole = _argument_infos(call.args) if infos is None else infos
     known = call.out_info[0] if len(call.out_info) == 1 else ir.TupleInfo(call.out_info)
     stated = known if call.out_info else ir.ObjectInfo()
@@ -278,7 +300,16 @@ def _invoked(
         found = binding.result(callee.ret)
     else:
         found = callee.ret
-    return found if implied(stated, found, analyzer) else stated
+    if implied(stated, found, analyzer):
+        return found
+    if contradicts(stated, found, analyzer):
+        raise GraphError(
+            f"invoke_closure: the call states {info_text(stated)}, but the function returns "
+            f"{info_text(found)}",
+            code="BW408",
+            help="correct sinfo_args, or leave it out: the signature of the function is known",
+        )
+    return stated
 
 
 def _argument_infos(args: Sequence[ir.GraphExpr]) -> Sequence[ir.Info]:

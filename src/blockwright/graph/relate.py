@@ -19,16 +19,20 @@ def info_text(info: ir.Info | None) -> str:
 
 
 _MOST_BYTES = 2**63 - 1
+_MOST_DIMENSIONS = 64  # as in NumPy and PyTorch
 
 
 def impossible_size(info: ir.Info) -> str | None:
-    """Why no tensor can have the sizes of an annotation: a negative size, or too many bytes.
+    """Why no tensor can have the sizes of an annotation: a negative size, too many bytes or
+    dimensions.
 
     Zero sizes do not reduce the total, because strides are products of the other sizes. Symbols
     count as 1, in a product with a number as that number.
     """
     if isinstance(info, ir.TupleInfo):
         return next((why for f in info.fields if (why := impossible_size(f))), None)
+    if isinstance(info, (ir.TensorInfo, ir.ShapeInfo)) and info.rank > _MOST_DIMENSIONS:
+        return f"a tensor has at most {_MOST_DIMENSIONS} dimensions, not {info.rank}"
     if not isinstance(info, ir.TensorInfo) or info.shape is None:
         return None
     total = 1 if info.dtype is None else info.dtype.nbytes

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from blockwright import ir
 from blockwright.analysis.sizes import divides_by_zero
+from blockwright.graph.call_graph import function_name
 from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import STATED
 from blockwright.graph.devices import declared_devices, device_problem
@@ -58,7 +59,8 @@ class _Checker:
     def attributes(self, function: ir.GraphFunction) -> None:
         """Check the values of function attributes."""
         for code, text, help in ir.attribute_problems(function.attrs):
-            self.problem(code, f"{function.name}: {text}", function, help)
+            name = function_name(function, self.module)
+            self.problem(code, f"{name}: {text}", function, help)
 
     def function(self, function: ir.GraphFunction) -> None:
         with self.scope():

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from blockwright.interp.lanes import Env, Fn, RunState
-from blockwright.ir import Call, Expr, StringImm
+from blockwright.ir import Call, Expr, StringImm, dtype_of
 from blockwright.support import InterpretError
 from blockwright.support.stack import in_room
 
@@ -60,6 +60,7 @@ FFI_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ffi.Array": lambda *items: items,
     "ffi.Shape": lambda *sizes: sizes,
     "ffi.ArrayGetItem": _item,
+    "ffi.ArraySize": len,
 }
 """Functions of the FFI itself. Tensors in an array are copies."""
 
@@ -111,6 +112,47 @@ def _load(c: CallCompiler, expr: Call) -> Fn:
         return 0
 
     return load
+
+
+def _check(c: CallCompiler, expr: Call) -> Fn:
+    slot, number = c.argument(expr.args[0]), c.argument(expr.args[3])
+    kind, dtype, name = (expr.args[k] for k in (1, 2, 4))
+    assert isinstance(kind, StringImm)
+    assert isinstance(dtype, StringImm)
+    assert isinstance(name, StringImm)
+
+    def check(env: Env) -> int:
+        problem = _wrong(slot(env).value, kind.value, dtype.value, int(number(env)))
+        if problem is not None:
+            raise InterpretError(f"the value of {name.value} {problem[1]}", code=problem[0])
+        return 0
+
+    return check
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "tensor": lambda v: isinstance(v, np.ndarray),
+    "function": callable,
+    "tuple": lambda v: isinstance(v, (tuple, list)),
+    "shape": lambda v: isinstance(v, tuple),
+    "int": lambda v: isinstance(v, (int, np.integer)) and not isinstance(v, bool),
+    "float": lambda v: isinstance(v, (float, np.floating)),
+    "bool": lambda v: isinstance(v, (bool, np.bool_)),
+    "count": lambda v: isinstance(v, int),
+}
+
+
+def _wrong(found: Any, kind: str, dtype: str, number: int) -> tuple[str, str] | None:
+    """Why a value is not of a kind, or a tensor not of a type or rank; see `check_object`."""
+    if not _KINDS[kind](found):
+        return "BW702", f"is a {type(found).__name__}, not a {kind}"
+    if kind == "count" and found != number:
+        return "BW702", f"has {found} fields, not {number}"
+    if kind == "tensor" and dtype and found.dtype != dtype_of(dtype).numpy():
+        return "BW703", f"has elements of {found.dtype}, not of {dtype}"
+    if kind == "tensor" and number >= 0 and found.ndim != number:
+        return "BW704", f"has {found.ndim} dimensions, not {number}"
+    return None
 
 
 def _problem(found: Any, memory: Any) -> tuple[str, str] | None:
@@ -180,6 +222,6 @@ def _packed(c: CallCompiler, args: Sequence[Expr]) -> Callable[[Env], list[Any]]
 
 _OPERATIONS: dict[str, Callable[[CallCompiler, Call], Fn]] = {
     "object_slot": _slot, "object_value": _value, "copy_object": _copy, "clear_object": _clear,
-    "load_object": _load, "call_object": _call, "make_closure": _closure,
+    "load_object": _load, "check_object": _check, "call_object": _call, "make_closure": _closure,
 }  # fmt: skip
 OBJECT_OPERATIONS = frozenset(_OPERATIONS)

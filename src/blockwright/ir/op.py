@@ -95,6 +95,7 @@ def _rows() -> dict[str, Builtin]:
         Builtin("call_object", "effect", -1, result="given"),
         Builtin("make_closure", "effect", -1, result="given"),
         Builtin("load_object", "effect", 3, result="given"),
+        Builtin("check_object", "effect", 5, result="given"),
         Builtin("clear_object", "effect", 1, result="given"),
         # of a late result: its memory, from its handle, type and sizes; and the size of an axis of
         # memory that the caller lends for it, from its handle, the axis, and the size without any

@@ -53,7 +53,7 @@ def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
         normal = _Normalizer(function, module, known[name]).run()
-        ctx.size_checks[name] = size_checks(normal, known[name].symbols)
+        ctx.size_checks[name] = size_checks(normal, name, known[name].symbols)
         return normal
 
     return map_graph_functions(module, one)
@@ -141,8 +141,17 @@ class _Normalizer(ir.Mutator):
     def _require_sizes(self, cast: ir.MatchCast, value: ir.GraphExpr, pattern: ir.Info) -> None:
         """Require that the sizes that a cast names are known before the value is.
 
-        Raises: GraphError BW407 for an object or a tensor of unknown shape.
+        Raises: GraphError BW407 for an object or a tensor of unknown shape, and for fields of an
+            object.
         """
+        if isinstance(pattern, ir.TupleInfo) and isinstance(value.info, ir.ObjectInfo):
+            raise GraphError(
+                f"match_cast of {cast.var.name}: compiled code does not read fields of an object",
+                code="BW407",
+                span=cast.span,
+                help="state them where the object comes from: "
+                "R.call_packed(…, sinfo_args=(R.Tuple(…),))",
+            )
         if isinstance(pattern, (ir.ShapeInfo, ir.PrimInfo)):
             self.bound.update(ir.symbolic_vars(pattern))
         info = value.info

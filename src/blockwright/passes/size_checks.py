@@ -28,18 +28,19 @@ from blockwright.ops.row import dims_text
 
 
 def size_checks(
-    function: ir.GraphFunction, replaced: Mapping[ir.Var, ir.Expr]
+    function: ir.GraphFunction, name: str, replaced: Mapping[ir.Var, ir.Expr]
 ) -> tuple[ir.AssertStmt, ...]:
     """Checks of the computed sizes of a normalized function, except those already proved.
 
-    `replaced` are the symbols of its casts that have become expressions of other symbols.
+    `replaced` are the symbols of its casts that have become expressions of other symbols; `name`
+    is that of the function in messages.
     """
     analyzer = function_analyzer(function)
     ranges = [
         check
         for symbol, value in replaced.items()
         if symbol.dtype.is_int
-        for check in _in_range(symbol, value, function, analyzer)
+        for check in _in_range(symbol, value, function, name, analyzer)
     ]
     required = [
         _check(
@@ -51,7 +52,7 @@ def size_checks(
         if isinstance(binding, ir.VarBinding) and isinstance(binding.value, ir.GraphCall)
         for condition in size_conditions(binding.value, analyzer)
     ]
-    return (*_computed_sizes(function, analyzer), *ranges, *required)
+    return (*_computed_sizes(function, name, analyzer), *ranges, *required)
 
 
 def declared_ends(function: ir.GraphFunction, symbol: ir.Var) -> tuple[int, int]:
@@ -64,7 +65,7 @@ def declared_ends(function: ir.GraphFunction, symbol: ir.Var) -> tuple[int, int]
 
 
 def range_checks(
-    function: ir.GraphFunction, symbol: ir.Var, value: ir.Expr, what: str
+    function: ir.GraphFunction, name: str, symbol: ir.Var, value: ir.Expr, what: str
 ) -> list[ir.AssertStmt]:
     """Assertions that a value is in the declared range of a symbol."""
     low, high = declared_ends(function, symbol)
@@ -72,7 +73,7 @@ def range_checks(
     return [
         _check(
             ir.compare(relation, value, ir.const(end, value.dtype)),
-            f"BW708: {what} of {function.name}: expected {words}, got %d\n"
+            f"BW708: {what} of {name}: expected {words}, got %d\n"
             "help: pass a value in the declared range",
             value,
         )
@@ -81,21 +82,23 @@ def range_checks(
 
 
 def _in_range(
-    symbol: ir.Var, value: ir.Expr, function: ir.GraphFunction, analyzer: Analyzer
+    symbol: ir.Var, value: ir.Expr, function: ir.GraphFunction, name: str, analyzer: Analyzer
 ) -> Sequence[ir.AssertStmt]:
     """Checks of a symbol that has become an expression, except those already proved."""
-    low, high = range_checks(function, symbol, value, f"size `{symbol.name}`")
+    low, high = range_checks(function, name, symbol, value, f"size `{symbol.name}`")
     stated = symbol.name in function.attrs.get(UPPER_BOUND, {})
     return [c for c in ((low, high) if stated else (low,)) if not analyzer.prove(c.condition)]
 
 
-def _computed_sizes(function: ir.GraphFunction, analyzer: Analyzer) -> tuple[ir.AssertStmt, ...]:
+def _computed_sizes(
+    function: ir.GraphFunction, name: str, analyzer: Analyzer
+) -> tuple[ir.AssertStmt, ...]:
     sizes = dict.fromkeys(size for info in _infos(function) for size in _sizes(info))
     dims = dict.fromkeys(size for info in _infos(function) for size in _dims(info))
     if not sizes:
         return ()
     result = [
-        _check(holds, f"BW716: a size of {function.name}: integer division by zero")
+        _check(holds, f"BW716: a size of {name}: integer division by zero")
         for holds in nonzero_divisors(sizes, analyzer)
     ]
     said: set[str] = set()
@@ -103,7 +106,7 @@ def _computed_sizes(function: ir.GraphFunction, analyzer: Analyzer) -> tuple[ir.
         holds = ir.compare(ir.GE, dim, ir.const(0, dim.dtype))
         text = dims_text(dim)
         if text not in said and not analyzer.prove(holds):
-            message = f"BW708: a size of {function.name}, {text.replace('%', '%%')}, would be %d"
+            message = f"BW708: a size of {name}, {text.replace('%', '%%')}, would be %d"
             result.append(_check(holds, f"{message}\nhelp: pass larger tensors", dim))
         said.add(text)
     return tuple(result)

@@ -202,7 +202,7 @@ CODES: dict[str, str] = {
     "BW423": "Function value whose calls do not end when they are inlined.",
     "BW424": "Call of a library function that does not take these arguments.",
     "BW425": "Value of the caller overwritten in a branch or in a function of the module.",
-    "BW435": "Result of a called function whose size is known only at run time.",
+    "BW435": "Results of branches without a common type, or with a size that no caller can know.",
     # --------------------------------------------------------------------------------- front ends
     "BW500": "Model cannot be imported (no more specific code).",
     "BW501": "Unsupported operators.",

@@ -484,6 +484,7 @@ _METHODS: dict[str, Callable[[ExprEmitter, Call], Value]] = {
     "result_memory": late_results.result_memory, "result_size": late_results.result_size,
     "continue": _jump, "object_slot": objects.object_slot, "copy_object": objects.copy_object,
     "call_object": objects.call_object, "make_closure": objects.make_closure,
-    "load_object": objects.load_object, "clear_object": objects.clear_object,
+    "load_object": objects.load_object, "check_object": objects.check_object,
+    "clear_object": objects.clear_object,
     **dict.fromkeys(PRODUCTS, _dot),
 }  # fmt: skip

@@ -8,7 +8,11 @@ A handle is the address of a slot. The first argument of `copy_object`, `call_ob
     call_object(out, function, depth, args…)   a name or a slot; depth: active calls, for recursion
     make_closure(out, "f", params, captured…)  `f`, called with `params` arguments before these
     load_object(tensor(b), slot, "name")       checks the tensor in the slot, copies its elements
+    check_object(slot, "kind", "type", n, "name")   checks the value in the slot; see below
     clear_object(slot)
+
+The kinds are those of `KINDS`. A tensor has elements of the
+type, unless that is "", and n dimensions, unless that is -1; "count" is the integer n.
 
 Packed arguments are numbers, strings, `object_value(slot)` and `tensor(buffer)`, a copy of a buffer
 that the callee may keep.
@@ -27,6 +31,12 @@ from blockwright.support import BuildError
 
 if TYPE_CHECKING:
     from blockwright.codegen.llvm.expr import ExprEmitter
+
+KINDS = {
+    "tensor": ffi.TENSOR, "function": ffi.FUNCTION, "tuple": ffi.ARRAY, "shape": ffi.SHAPE,
+    "int": ffi.INT, "float": ffi.FLOAT, "bool": ffi.BOOL, "count": ffi.INT,
+}  # fmt: skip
+"""Name of a kind of value → type index of its values."""
 
 
 def object_slot(c: ExprEmitter, expr: Call) -> Value:
@@ -66,6 +76,18 @@ def load_object(c: ExprEmitter, expr: Call) -> Value:
     view, _ = packed.tensor_view(c, tensor.args[0])
     text = c.e.module.string(_text(name))
     status = c.e.call("i32", "bw_object_load", view, c.value(slot), text)
+    c.context.check(status)
+    return status
+
+
+def check_object(c: ExprEmitter, expr: Call) -> Value:
+    slot, kind, dtype, number, name = expr.args
+    text, element = c.e.module.string(_text(name)), _text(dtype)
+    word = int_const(ffi.dlpack_dtype(element) if element else 0, "i32")
+    place, count = c.value(slot), c.value(number)
+    wanted = int_const(KINDS[_text(kind)], "i32")
+    counts = int_const(int(_text(kind) == "count"), "i32")
+    status = c.e.call("i32", "bw_object_check", place, wanted, word, count, counts, text)
     c.context.check(status)
     return status
 

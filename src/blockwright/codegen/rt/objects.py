@@ -146,6 +146,63 @@ def bw_tensor_object(e: FunctionEmitter, out: Value, tensor: Value) -> Value:
     return _SUCCESS
 
 
+def _check_dtype(e: FunctionEmitter, dtype: Value, wanted: Value, name: Value) -> None:
+    """Raise BW703 unless a tensor has elements of a type."""
+    with e.guarded(e.compare("ne", dtype, wanted), likely=False):
+        bits = e.binary("and", e.binary("lshr", dtype, 8), 255)
+        wanted_bits = e.binary("and", e.binary("lshr", wanted, 8), 255)
+        text = (
+            "BW703: the value of %s has elements of %s%d, not of %s%d\n"
+            "help: convert it to the annotated type"
+        )
+        names = dtype_name.call(e, dtype), bits, dtype_name.call(e, wanted), wanted_bits
+        raise_formatted(e, "TypeError", text, name, *names)
+
+
+def _check_rank(e: FunctionEmitter, rank: Value, wanted: Value, name: Value) -> None:
+    """Raise BW704 unless a tensor has a number of dimensions."""
+    with e.guarded(e.compare("ne", rank, wanted), likely=False):
+        text = "BW704: the value of %s has %d dimensions, not %d\nhelp: correct its annotation"
+        raise_formatted(e, "ValueError", text, name, rank, wanted)
+
+
+@routine("bw_object_check", "i32", "ptr", "i32", "i32", "i32", "i32", "ptr", linkage="hidden")
+def bw_object_check(
+    e: FunctionEmitter,
+    slot: Value,
+    kind: Value,
+    dtype: Value,
+    number: Value,
+    counts: Value,
+    name: Value,
+) -> Value:
+    """Check the value in a slot: its kind, type (unless 0) and rank (unless -1) of a tensor.
+
+    If `counts`, the value is a number of fields.
+    """
+    value = ffi.ANY.at(e, slot)
+    found = value.load("type")
+    with e.guarded(e.compare("eq", kind, ffi.TENSOR)):
+        tensor = tensor_of.call(e, slot)
+        with e.guarded(e.compare("ne", tensor, NULL)):
+            view = ffi.DLTENSOR.at(e, tensor)
+            with e.guarded(e.compare("ne", dtype, 0)):
+                _check_dtype(e, view.load("dtype"), dtype, name)
+            with e.guarded(e.compare("sge", number, 0)):
+                _check_rank(e, view.load("ndim"), number, name)
+            e.ret(_SUCCESS)
+    with e.guarded(e.compare("ne", found, kind), likely=False):
+        text = "BW702: the value of %s is %s, not %s\nhelp: correct its annotation"
+        names = kind_name.call(e, found), kind_name.call(e, kind)
+        raise_formatted(e, "TypeError", text, name, *names)
+    with e.guarded(e.compare("ne", counts, 0)):
+        count, fields = value.load("value"), e.convert("sext", number, "i64")
+        with e.guarded(e.compare("ne", count, fields), likely=False):
+            text = "BW702: the value of %s has %lld fields, not %lld\nhelp: correct its annotation"
+            raise_formatted(e, "TypeError", text, name, count, fields)
+    return _SUCCESS
+
+
 @routine("bw_object_load", "i32", "ptr", "ptr", "ptr", linkage="hidden")
 def bw_object_load(e: FunctionEmitter, tensor: Value, slot: Value, name: Value) -> Value:
     """Copy the tensor in a slot to the memory of a contiguous DLTensor of the expected type and
@@ -155,21 +212,9 @@ def bw_object_load(e: FunctionEmitter, tensor: Value, slot: Value, name: Value) 
         text = "BW702: the value of %s is %s, not a tensor\nhelp: return a tensor"
         kind = kind_name.call(e, ffi.ANY.at(e, slot).load("type"))
         raise_formatted(e, "TypeError", text, name, kind)
-    view = ffi.DLTENSOR.at(e, found)
-    dtype, rank = view.load("dtype"), wanted.load("ndim")
-    with e.guarded(e.compare("ne", dtype, wanted.load("dtype")), likely=False):
-        bits = e.binary("and", e.binary("lshr", dtype, 8), 255)
-        other = wanted.load("dtype")
-        other_bits = e.binary("and", e.binary("lshr", other, 8), 255)
-        text = (
-            "BW703: the value of %s has elements of %s%d, not of %s%d\n"
-            "help: convert it to the annotated type"
-        )
-        names = dtype_name.call(e, dtype), bits, dtype_name.call(e, other), other_bits
-        raise_formatted(e, "TypeError", text, name, *names)
-    with e.guarded(e.compare("ne", view.load("ndim"), rank), likely=False):
-        text = "BW704: the value of %s has %d dimensions, not %d\nhelp: correct its annotation"
-        raise_formatted(e, "ValueError", text, name, view.load("ndim"), rank)
+    view, rank = ffi.DLTENSOR.at(e, found), wanted.load("ndim")
+    _check_dtype(e, view.load("dtype"), wanted.load("dtype"), name)
+    _check_rank(e, view.load("ndim"), rank, name)
     wide = e.convert("sext", rank, "i64")
     with e.loop(_ZERO) as loop:
         (axis,) = loop.values
@@ -308,7 +353,7 @@ def objects_ir(target: Target) -> str:
     module = ModuleEmitter(target, external="")
     for function in (
         bw_object_clear, bw_object_copy, bw_object_call, bw_call_depth, bw_tensor_object,
-        bw_object_load, bw_closure_make,
+        bw_object_load, bw_object_check, bw_closure_make,
     ):  # fmt: skip
         function.define(module)
     return module.render()

@@ -163,7 +163,7 @@ class _Call:
         for info in infos:
             assert info.shape is not None
             assert info.dtype is not None
-            results.append(np.zeros(self.units.shape(info.shape), info.dtype.numpy()))
+            results.append(np.zeros(self.units.extents(info.shape), info.dtype.numpy()))
         interpret(program, *self.arrays, *results, outputs=len(results))
         return tuple(results)
 

@@ -30,7 +30,7 @@ def allocated(info: ir.Info, symbols: Symbols) -> Array:
         )
     dtype = info.dtype.numpy()
     unlikely: Any = info.dtype.max_value - 1 if info.dtype.is_int else float("nan")
-    return np.full(symbols.shape(info.shape), unlikely, dtype)
+    return np.full(symbols.extents(info.shape), unlikely, dtype)
 
 
 def run_program(

@@ -246,8 +246,9 @@ class Interpreter:
             kind, type, rank or size that differs.
         """
         value = self.value(cast.value, frame)
-        symbols = frame.symbols
-        known = set(symbols.values)
+        if isinstance(cast.pattern, ir.PrimInfo):
+            value = admitted(cast.pattern, value)  # a number that a foreign function returned
+        symbols, known = frame.symbols, set(frame.symbols.values)
         symbols.bind(cast.pattern, value, cast.var.name)
         wrong = symbols.mismatch(cast.pattern, value)
         if wrong is None:
@@ -435,7 +436,7 @@ class Interpreter:
         assert isinstance(info, ir.TensorInfo)
         assert info.shape is not None
         assert info.dtype is not None
-        return np.zeros(frame.symbols.shape(info.shape), info.dtype.numpy())
+        return np.zeros(frame.symbols.extents(info.shape), info.dtype.numpy())
 
     def _while_loop(self, call: ir.GraphCall, frame: Frame) -> Any:
         values = [self.value(a, frame) for a in call.args]

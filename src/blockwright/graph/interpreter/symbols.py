@@ -62,6 +62,19 @@ class Symbols:
     def shape(self, dims: tuple[ir.Expr, ...]) -> tuple[int, ...]:
         return tuple(int(self.value(d)) for d in dims)
 
+    def extents(self, dims: tuple[ir.Expr, ...]) -> tuple[int, ...]:
+        """The sizes of a new tensor. Raises: InterpretError BW708 for a negative one."""
+        sizes = self.shape(dims)
+        for axis, (dim, size) in enumerate(zip(dims, sizes, strict=True)):
+            if size < 0:
+                raise InterpretError(
+                    f"dimension {axis} of a result, {dims_text(dim)}, would be {size}",
+                    code="BW708",
+                    help="pass larger tensors",
+                    notes=self.notes(list(ir.free_vars(dim))),
+                )
+        return sizes
+
     # ------------------------------------------------------------------------------------- binding
     def bind(self, info: ir.Info | None, value: Any, name: str) -> None:
         """Bind the new symbols that are a whole dimension of an annotation; the first one wins."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import Deduced, symbol_ranges
@@ -53,3 +56,18 @@ def may_be_negative(info: ir.Info | None) -> bool:
     symbols = list(dict.fromkeys(s for size in computed for s in ir.free_vars(size)))
     known = Analyzer(symbol_ranges({}, symbols))
     return not all(known.prove(ir.compare(ir.GE, size, 0)) for size in computed)
+
+
+def states_result(call: ir.GraphCall) -> bool:
+    """Whether a call of a function value states the annotation of its result, which is checked."""
+    known = isinstance(call.op, ir.OpRef) and call.op.name == "invoke_closure"
+    return known and bool(call.out_info)
+
+
+def in_scope(value: Any, scope: Callable[[Any], Any]) -> Any:
+    """An attribute with the nodes in it replaced."""
+    if isinstance(value, ir.Node):
+        return scope(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(in_scope(v, scope) for v in cast("Iterable[Any]", value))
+    return value

@@ -53,8 +53,10 @@ from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.functions.function_facts import (
     cast_symbols,
     deduced_infos,
+    in_scope,
     known_flag,
     may_be_negative,
+    states_result,
 )
 from blockwright.passes.functions.save_updated import save_updated
 from blockwright.passes.functions.solutions import is_size, solution
@@ -373,7 +375,8 @@ class _Inliner:
             args, called = [*args, *called.captured], _Closure(target, _Scope(self))
         if isinstance(called, _Closure):
             result = self._inlined(called, args)
-            return self._with_sizes(var, result, scope) if self._assumes(called, call) else result
+            checked = states_result(call) or self._assumes(called, call)
+            return self._with_sizes(var, result, scope) if checked else result
         if isinstance(called, _Partial):
             args, called = [*args, *called.captured], called.function
         if isinstance(called, ir.OpRef) and called.name == "make_closure":
@@ -384,12 +387,18 @@ class _Inliner:
         if is_loop(call):  # whose functions are called by name
             args = [a.function if isinstance(a, _Partial) and not a.captured else a for a in args]
         operands = tuple(self.operand(a) for a in args)
-        attrs = {key: _in_scope(v, scope) for key, v in call.attrs.items()}
+        attrs = {key: in_scope(v, scope) for key, v in call.attrs.items()}
         outs = tuple(scope(info) for info in call.out_info)
         renewed = call.replace(
             op=self.operand(called), args=operands, attrs=attrs, out_info=outs, info=None
         )
-        return self._emit(var, renewed, scope)
+        info = self.infos.get(var)
+        if not states_result(call) or not isinstance(info, _CHECKED):
+            return self._emit(var, renewed, scope)
+        fresh = self._fresh(var, scope).replace(info=scope(info))
+        value = self._emit(var, renewed, scope)
+        self.bindings.append(ir.MatchCast(fresh, value, scope(info)))
+        return fresh
 
     def _callee(self, call: ir.GraphCall, scope: _Scope) -> tuple[_Value, list[_Value]]:
         """What is called, and the arguments; that of `invoke_closure` is its first argument."""
@@ -485,11 +494,3 @@ _NESTED = 50
 _BOUNDS = (LOWER_BOUND, UPPER_BOUND)
 
 _CHECKED = (ir.TensorInfo, ir.ShapeInfo, ir.PrimInfo, ir.TupleInfo)
-
-
-def _in_scope(value: Any, scope: _Scope) -> Any:
-    if isinstance(value, ir.Node):
-        return scope(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(_in_scope(v, scope) for v in cast("Iterable[Any]", value))
-    return value

@@ -188,7 +188,7 @@ class _Host:
             level.checks += [c for c in self.checks if self.sizes.level(c) == number]
             if number in used:
                 level.arena = self.arenas[number]
-        first = depth_check(self.function.name, self.signature.depth)
+        first = depth_check(self.signature.title, self.signature.depth)
         body = ir.seq([*first, self.objects.around(nested(self.levels))])
         private = self.signature.depth is not None or "global_symbol" not in self.function.attrs
         return self.signature.program(body, private)
@@ -235,6 +235,8 @@ class _Host:
                 self._load(self.sizes.loads[binding.var])
             elif isinstance(binding, ir.MatchCast):
                 self._check_cast(binding, value)
+            elif isinstance(value, ir.GraphCall) and is_object_call(value):
+                self.objects.call(value, binding.var, self.signatures)
             return  # its annotation holds the value: no memory needed
         update = bool(overwritten_arguments(value))
         if isinstance(binding, ir.MatchCast) and binding.var not in self.plan.alias:
@@ -348,7 +350,7 @@ class _Host:
         if callee.depth is not None:
             scalars.append(self._inner_depth())
         if any(is_boxed(out.info) != (k in callee.slots) for k, out in enumerate(outs)):
-            raise other_kind(callee.function.name)
+            raise other_kind(callee.title)
         scalars += [self._pointer(outs[position]) for position in callee.slots]
         fresh = [out for k, out in enumerate(outs) if k not in callee.slots]
         self._call(callee.name, callee.program(_NOTHING, True), [*tensors, *fresh], tuple(scalars))
@@ -428,7 +430,10 @@ class _Host:
 
     def _check_cast(self, binding: ir.MatchCast, source: ir.GraphExpr) -> None:
         """Check a match_cast before all that knows its sizes: the value may be computed in memory
-        of the size that the pattern states, such as that of a result."""
+        of the size that the pattern states, such as that of a result. An object is checked here."""
+        if is_boxed(source.info) and not isinstance(binding.pattern, ir.ObjectInfo):
+            self.objects.check(self._pointer(source), binding.pattern, binding.var.name)
+            return
         self.checks += cast_checks(binding, source.info, self.analyzer)
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
@@ -488,7 +493,7 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     }
     for name in recursive | directly_called(module):  # whose callers know of no late results
         if signatures[name].late:
-            raise unknown_result(name)
+            raise unknown_result(signatures[name].title)
     for name, host in hosts.items():
         functions[host.signature.name] = host.build()
         if name in recursive and "global_symbol" in host.function.attrs:

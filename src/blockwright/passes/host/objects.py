@@ -67,6 +67,28 @@ class ObjectSteps:
         """Copy the tensor in a slot to the memory of a value."""
         self._emit("load_object", self._view(out), slot, ir.StringImm(name))
 
+    def check(self, slot: ir.Expr, info: ir.Info | None, name: str) -> None:
+        """Check the value in a slot against what an annotation states of it.
+
+        The sizes of tensors are checked where they are copied to memory, by `load`.
+        Raises: GraphError BW407 for sizes and numbers that are not read.
+        """
+        if isinstance(info, ir.TensorInfo):
+            dtype = "" if info.dtype is None else info.dtype.name
+            self._emit_check(slot, "tensor", info.rank, name, dtype)
+        elif isinstance(info, ir.CallableInfo):
+            self._emit_check(slot, "function", 0, name)
+        elif isinstance(info, ir.TupleInfo):
+            self._emit_check(slot, "tuple", 0, name)
+        elif isinstance(info, (ir.ShapeInfo, ir.PrimInfo)):
+            self._emit_check(slot, _number_kind(info, name), 0, name)
+
+    def _emit_check(
+        self, slot: ir.Expr, kind: str, number: int, name: str, dtype: str = ""
+    ) -> None:
+        texts = ir.StringImm(kind), ir.StringImm(dtype)
+        self._emit("check_object", slot, *texts, ir.const(number, "int32"), ir.StringImm(name))
+
     def call(
         self, call: ir.GraphCall, var: ir.GraphVar, signatures: Mapping[str, HostSignature]
     ) -> None:
@@ -112,26 +134,35 @@ class ObjectSteps:
         slot = self._pointer(outs[0]) if own else self.slot(f"{var.name}_object")
         self._emit("call_object", slot, function, self._depth, *args)
         if own:
+            self.check(slot, outs[0].info, var.name)
             return
-        if single:
+        if single and isinstance(outs[0].info, (ir.ShapeInfo, ir.PrimInfo)):
+            self.check(slot, outs[0].info, var.name)
+        elif single:
             self.load(outs[0], slot, var.name)
         else:
             self._store(outs if flat else self._fields[var], slot, var.name)
         self._emit("clear_object", slot)
 
     def _store(self, outs: Sequence[ir.GraphExpr], slot: ir.Expr, name: str) -> None:
-        """Store the items of an FFI array."""
+        """Store the items of an FFI array, which are as many."""
+        self._emit_check(slot, "tuple", 0, name)
+        count = self.slot(f"{name}_count")
+        whole = ir.Call("object_value", (slot,), _HANDLE)
+        self._emit("call_object", count, ir.StringImm("ffi.ArraySize"), _ZERO, whole)
+        self._emit_check(count, "count", len(outs), name)
         for index, out in enumerate(outs):
             inner = isinstance(out, ir.GraphVar) and out in self._fields
             own = is_boxed(out.info) and not inner
             item = self._pointer(out) if own else self.slot(f"{name}_item{index}")
-            number = ir.const(index, "int64")
-            args = (ir.Call("object_value", (slot,), _HANDLE), number)
+            args = (whole, ir.const(index, "int64"))
             self._emit("call_object", item, ir.StringImm("ffi.ArrayGetItem"), _ZERO, *args)
             if inner:
                 assert isinstance(out, ir.GraphVar)
                 self._store(self._fields[out], item, f"{name}_{index}")
-            elif not own:
+            elif own:
+                self.check(item, out.info, f"field {index} of {name}")
+            else:
                 self.load(out, item, f"field {index} of {name}")
             if not own:
                 self._emit("clear_object", item)
@@ -185,9 +216,11 @@ class ObjectSteps:
 def other_kind(name: str) -> GraphError:
     """The error for a value that is an object on one path and a tensor on another."""
     return GraphError(
-        f"{name}: one path to a result gives an object, another a tensor of known size",
+        f"{name}: one path to a result gives a tensor of known size, another an object or a value "
+        "of unknown size",
         code="BW435",
-        help="match_cast the object to the tensor that it is, in its branch",
+        help="annotate the result of a recursive function, or match_cast the value to the tensor "
+        "that it is, in its branch",
     )
 
 
@@ -204,6 +237,21 @@ def scalar_argument(value: Any) -> ir.Expr:
     if isinstance(value, float):
         return ir.const(value, "float64")
     return ir.as_expr(value, ir.dtype_of("int64"))
+
+
+def _number_kind(info: ir.ShapeInfo | ir.PrimInfo, name: str) -> str:
+    """The kind of a size or number that a function returns. Raises: GraphError BW407."""
+    known = info.values if isinstance(info, ir.ShapeInfo) else info.value
+    if known is not None:
+        raise GraphError(
+            f"{name}: compiled code does not read the sizes or numbers of an object",
+            code="BW407",
+            help="let the function return them as a tensor, and name them: "
+            "R.match_cast(R.tensor_to_shape(sizes), R.Shape((n,)))",
+        )
+    if isinstance(info, ir.ShapeInfo):
+        return "shape"
+    return "bool" if info.dtype.is_bool else "float" if info.dtype.is_float else "int"
 
 
 def _number(value: ir.Expr) -> ir.Expr:

@@ -55,6 +55,7 @@ class HostSignature:
     """Parameters and results of the host program of one graph function.
 
     Attributes:
+        title: the name of the function in messages.
         buffers: parameter → its buffer, for tensors.
         params: variables of the program in order, without results.
         bounded: symbols that are a parameter; their callers check that they are in their range.
@@ -69,6 +70,7 @@ class HostSignature:
     def __init__(self, name: str, function: ir.GraphFunction, recursive: bool) -> None:
         # Callers outside call a program of the function's name, which passes the depth.
         self.name = f"{name}.recursive" if recursive else name
+        self.title = name
         self.function = function
         self.buffers: dict[ir.GraphVar, ir.Buffer] = {}
         self.objects: dict[ir.GraphVar, ir.Var] = {}
@@ -184,7 +186,7 @@ class HostSignature:
         own = [v for v in self.params if all(v is not h for h, _ in self._handles)]
         for var, value in zip(own, self.scalars_of(args, pointer), strict=True):
             if any(var is symbol for symbol in self.bounded):
-                yield from range_checks(self.function, var, value, f"`{var.name}`")
+                yield from range_checks(self.function, self.title, var, value, f"`{var.name}`")
 
     def _object_attributes(self) -> dict[str, Any]:
         kinds = {
