@@ -216,3 +216,41 @@ def test_what_the_signature_does_not_imply_is_checked_at_the_call(how: str, resu
 def test_a_coarser_statement_loses_nothing(how: str, stated: str) -> None:
     built = invoked(how, stated, "R.add(y, x)")
     np.testing.assert_array_equal(bw.compile(built)(X, np.array(True)), 3 * X)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        ((X, X + 1), X, ""),
+        ((X, X, X), X, "BW702"),
+        (X, X, "BW702"),
+        ((X, X), 3, "BW702"),
+        ((X, X), X.astype("float64"), "BW703"),
+        ((X, X), X[None], "BW704"),
+    ],
+)
+def test_the_checks_are_in_the_host_program(first: Any, second: Any, code: str) -> None:
+    exe = bw.compile(
+        module(
+            f'y = R.call_packed("first", x, sinfo_args=R.Tuple({V}, {V}))',
+            'z = R.call_packed("second", x, sinfo_args=R.Tensor(ndim=1, dtype="float32"))',
+            f"w = R.match_cast(z, {V})",
+            "return R.add(y[1], w)",
+        )
+    )
+    out = np.zeros(3, "float32")
+
+    def one(x: Any) -> Any:
+        return first
+
+    def two(x: Any) -> Any:
+        return second
+
+    packed = {"first": one, "second": two}
+    if not code:
+        bw.interpret(exe.lowered, X, out, packed=packed)
+        np.testing.assert_array_equal(out, 2 * X + 1)
+        return
+    with pytest.raises(bw.InterpretError) as caught:
+        bw.interpret(exe.lowered, X, out, packed=packed)
+    assert caught.value.code == code

@@ -350,7 +350,7 @@ class _Host:
         if callee.depth is not None:
             scalars.append(self._inner_depth())
         if any(is_boxed(out.info) != (k in callee.slots) for k, out in enumerate(outs)):
-            raise other_kind(callee.title)
+            raise other_kind(self.signature.title)
         scalars += [self._pointer(outs[position]) for position in callee.slots]
         fresh = [out for k, out in enumerate(outs) if k not in callee.slots]
         self._call(callee.name, callee.program(_NOTHING, True), [*tensors, *fresh], tuple(scalars))
