@@ -4,7 +4,7 @@ A kernel nest opens one lane per thread when it begins, whichever axes its loops
 loop over threads then only sets its variable to the position of each lane's thread, so loops bound
 to the same axis refer to the same threads everywhere. Statements outside the loops of an axis are
 run by all threads along it if they affect private memory, and by the first thread if they affect
-memory that the threads share.
+memory that the threads share. An axis has a first thread even if its loops have no iterations.
 
 Threads run in lockstep, one statement after the other. That is one of the possible orders;
 `vector_clock` detects whether another order could give a different result. Threads synchronize
@@ -81,10 +81,8 @@ class LaunchCompiler(BlockCompiler):
             if state.team is not None or env[0] is not None:
                 raise site.error(env, "BW757", "a kernel is launched inside another")
             team = ThreadBlock(
-                {key: max(0, int(fn(env))) for key, fn in sizes.items()}, state.moment
+                {key: max(1, int(fn(env))) for key, fn in sizes.items()}, state.moment
             )
-            if team.count == 0:
-                return
             state.team, inner = team, list(env)
             inner[0], inner[2] = team.count, np.arange(team.count)
             for key, slot in coordinates.items():
