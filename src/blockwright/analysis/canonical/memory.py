@@ -1,10 +1,10 @@
 """Normalization after which each buffer is a distinct memory and loop variables are indices.
 
 `plain_memory` merges the regions of one buffer in a signature, inlines named pointers and indices,
-and folds the views whose elements are known. For all other views, the signatures of the blocks that
-use them state the whole underlying buffer, so that they depend on all other users of that memory.
-Reads around blocks are stated too (`control_reads`). A program already in this form is returned
-unchanged.
+makes allocations the buffers declared on them, and folds the views whose elements are known. For
+all other views, the signatures of the blocks that use them state the whole underlying buffer, so
+that they depend on all other users of that memory. Reads around blocks are stated too
+(`control_reads`). A program already in this form is returned unchanged.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from blockwright.analysis.canonical.control_reads import (
     stating_inside,
     stating_loads,
 )
+from blockwright.analysis.canonical.declared_allocations import declared_allocations
 from blockwright.analysis.canonical.fold_names import fold_names
 from blockwright.analysis.canonical.fold_views import fold_views
 from blockwright.analysis.canonical.pointers import fold_pointers, memories, named_pointers
@@ -128,7 +129,8 @@ def _whole(
 
 def plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
     """Make each buffer a distinct memory where possible; see the module docstring."""
-    return state_memory(fold_views(fold_names(fold_pointers(_with_joined_regions(func)))))
+    named = fold_names(fold_pointers(_with_joined_regions(func)))
+    return state_memory(fold_views(declared_allocations(named)))
 
 
 def _with_joined_regions(func: ir.PrimFunc) -> ir.PrimFunc:
