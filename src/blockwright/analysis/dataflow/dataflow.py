@@ -172,7 +172,15 @@ class BlockScope(BlockKinds):
             return stores_fill(block, region, analyzer, self.sizes)
         inner = BlockScope(self.tree, block, self.memo)
         result = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
+        for match in block.match_buffers:
+            if match.source.buffer is region.buffer and inner.fills(match.buffer, analyzer):
+                result.append(match.source.region)
         return jointly_cover(result, clip_region(region, analyzer).region, analyzer)
+
+    def fills(self, buffer: ir.Buffer, analyzer: Analyzer) -> bool:
+        """Whether the blocks of this scope write every element of a buffer."""
+        boxes = self.filled(self.writers.get(buffer, ()), buffer, analyzer)
+        return bool(boxes) and jointly_cover(boxes, ir.full_region(buffer).region, analyzer)
 
     def filled(
         self, writers: Iterable[ir.Block], buffer: ir.Buffer, analyzer: Analyzer

@@ -108,7 +108,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         require_everywhere(state, block)
         producers = self._producers(state, flow, block, loop)
         moved = {region.buffer for producer in producers for region in producer.writes}
-        require_reads_inside(state, block, moved)
+        require_reads_inside(state, block, moved, partly=True)
         self._undisturbed(state, flow, block, loop)
         domains = self._domains(state, flow, block, loop, producers)
         nest = nest_for(state, block, loop, domains, self.preserve_unit_loops)

@@ -312,11 +312,16 @@ def _fail_unreached(state: StepState, block: ir.Block) -> NoReturn:
     )
 
 
-def require_reads_inside(state: StepState, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
+def require_reads_inside(
+    state: StepState, block: ir.Block, buffers: Collection[ir.Buffer], *, partly: bool = False
+) -> None:
     """Require that every instance reads these buffers in bounds.
 
-    An instance with a guarded out-of-bounds read, as in padding, has no corresponding producer
-    instance. It would be lost if the producer's domain determines which instances run.
+    An instance whose guarded reads, as in padding, are all out of bounds has no corresponding
+    producer instance. It would be lost if the producer's domain determines which instances run.
+
+    Args:
+        partly: accept an instance that reads any element in bounds.
     """
     analyzer = state.facts(block)
     for it in block.iter_vars:
@@ -325,9 +330,10 @@ def require_reads_inside(state: StepState, block: ir.Block, buffers: Collection[
         if read.buffer not in buffers:
             continue
         for rng, size in zip(read.region, read.buffer.shape, strict=True):
-            low = analyzer.prove(ir.GE(*ir.match_types(rng.min, 0)))
-            high = analyzer.prove(ir.LE(*ir.match_types(rng.min + rng.extent, size)))
-            if not (low and high):
+            end = rng.min + rng.extent
+            low, high = (end - 1, rng.min + 1) if partly else (rng.min, end)
+            inside = (ir.GE(*ir.match_types(low, 0)), ir.LE(*ir.match_types(high, size)))
+            if not all(map(analyzer.prove, inside)):
                 state.fail(
                     f"block {block.name} may read {read.buffer.name} out of bounds; such "
                     "instances belong to no iteration of the producer",
