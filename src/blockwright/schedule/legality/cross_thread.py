@@ -12,6 +12,12 @@ from blockwright.analysis.reduction.cross_thread import (
 )
 from blockwright.schedule.engine.state import StepResult, StepState
 
+_KINDS = {
+    ir.IterType.REDUCE: "reduction iterator",
+    ir.IterType.SCAN: "scan iterator",
+    ir.IterType.OPAQUE: "opaque iterator",
+}
+
 
 def driven_terms(state: StepState, loop: ir.For, block: ir.Block) -> ir.IterVar | None:
     """A non-spatial iterator of a block that the loop drives; None if there is none."""
@@ -39,7 +45,7 @@ def require_combining(
     if why and it is not None:
         reason = f": {why}" if tag else ""
         state.fail(
-            f"loop {loop.loop_var.name} drives the reduction iterator {it.var.name} of "
+            f"loop {loop.loop_var.name} drives the {_KINDS[it.iter_type]} {it.var.name} of "
             f"block {block.name}, so it cannot be {word}{reason}",
             code="BW317",
             guilty=[loop, it],

@@ -33,7 +33,13 @@ from blockwright.ir import (
 from blockwright.ir.annotations import with_current_keys
 from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.ir.dtype import INT32, DType
-from blockwright.script.tir.loop_domains import loop_name, outer_buffers, uses_beside, widest
+from blockwright.script.tir.loop_domains import (
+    kind_of_added,
+    loop_name,
+    outer_buffers,
+    uses_beside,
+    widest,
+)
 from blockwright.support import ScriptError, Span
 
 Wrap = Callable[[Stmt], Stmt]
@@ -357,9 +363,9 @@ class BlockFrame(StorageFrame):
 
         TVM programs may use loop variables inside blocks. Here blocks access enclosing loops only
         through their iterators, so that schedule primitives can rely on the bindings. An iterator
-        that is bound to the variable replaces it; otherwise an opaque iterator is added. In a block
-        that declares iterators, a loop variable is an error (BW212), unless the function is not
-        checked.
+        that is bound to the variable replaces it; otherwise one is added (`kind_of_added`). In a
+        block that declares iterators, a loop variable is an error (BW212), unless the function is
+        not checked.
         """
         func = builder.frames[0]
         if self.iter_vars and isinstance(func, FuncFrame) and func.checked:
@@ -391,7 +397,8 @@ class BlockFrame(StorageFrame):
             if var not in known and uses_beside(inside, var, kept):
                 known[var] = Var(f"v{var.name}", var.type, span=var.span)
                 domain = widest(loops[var], loops)
-                self.iter_vars.append(IterVar(known[var], domain, IterType.OPAQUE, span=self.span))
+                kind = kind_of_added(block, var)
+                self.iter_vars.append(IterVar(known[var], domain, kind, span=self.span))
                 self.values.append(var)
                 self._added += 1
         return ir.substitute(inside, {**kept, **known}).replace(iter_vars=tuple(self.iter_vars))

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 
 from blockwright import ir
 from blockwright.arith import Analyzer, eval_set
-from blockwright.ir import Buffer, Range, Var
+from blockwright.ir import Buffer, IterType, Range, Var
 from blockwright.support import ScriptError
 
 
@@ -59,3 +59,27 @@ def uses_beside(root: ir.Node, var: Var, buffers: Container[ir.Node]) -> bool:
         if node not in buffers:
             stack += node.children()
     return False
+
+
+def kind_of_added(block: ir.Block, var: Var) -> IterType:
+    """The kind of an iterator that stands for a loop variable in a block.
+
+    It is spatial if different values store different elements: all stores to a buffer from outside
+    the block have the variable as the index of one dimension, and there are no other effects.
+    """
+    if block.init is not None or any(map(_acts, ir.walk(block.body))):
+        return IterType.OPAQUE
+    own = {b for inner in ir.blocks(block) for b in inner.alloc_buffers}
+    places: dict[ir.Buffer, set[int]] = {}
+    for store in ir.collect(block.body, ir.BufferStore):
+        if store.buffer not in own:
+            here = {k for k, index in enumerate(store.indices) if index is var}
+            places[store.buffer] = places.get(store.buffer, here) & here
+    return IterType.SPATIAL if places and all(places.values()) else IterType.OPAQUE
+
+
+def _acts(node: ir.Node) -> bool:
+    """Whether a node has an effect other than a store, or gives memory a second name."""
+    if isinstance(node, ir.Call):
+        return ir.op_has_effect(node.op)
+    return isinstance(node, (ir.AssertStmt, ir.DeclBuffer))
