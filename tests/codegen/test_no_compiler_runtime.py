@@ -174,6 +174,17 @@ def test_an_intrinsic_may_become_a_call_of_the_math_library() -> None:
     assert y.tolist() == [1.0, -1.0, 2.0, 1e6]
 
 
+def test_functions_of_the_c_libraries() -> None:
+    """Also those that LLVM compiles to instructions."""
+    called = (
+        'T.call_extern("float32", "fabsf", X[i]) '
+        '+ T.Cast("float32", T.call_extern("int32", "abs", i - 3))'
+    )
+    y = np.zeros(4, np.float32)
+    calling(called)()(np.array([0.5, -0.5, 2.0, -1e6], np.float32), y)
+    assert y.tolist() == [3.5, 2.5, 3.0, 1e6]
+
+
 def test_unknown_external_functions_are_named() -> None:
     with pytest.raises(BuildError, match="call_extern calls 'absent'") as caught:
         calling('T.call_extern("float32", "absent", X[i])')()

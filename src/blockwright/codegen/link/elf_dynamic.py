@@ -14,17 +14,18 @@ DF_BIND_NOW, DF_1_NOW, DF_1_NODELETE = 8, 1, 8
 DEFAULT_NEEDED = ("libtvm_ffi.so", "libm.so.6", "libc.so.6")
 
 _LIBC = """
-__register_atfork abort bcmp calloc clock_gettime fclose fflush fgets fopen free fscanf getenv
-madvise malloc memchr memcmp memcpy memmove memset posix_memalign printf pthread_attr_destroy
-pthread_attr_init pthread_attr_setstacksize pthread_create pthread_detach pthread_self
-pthread_setname_np pthread_sigmask putchar puts sched_getcpu snprintf sscanf stpcpy strchr strcmp
-strlen strncmp strnlen strrchr strstr strtol syscall write
+__register_atfork abort abs atoi bcmp calloc clock_gettime fclose fflush fgets fopen free fscanf
+getenv labs llabs madvise malloc memchr memcmp memcpy memmove memset posix_memalign printf
+pthread_attr_destroy pthread_attr_init pthread_attr_setstacksize pthread_create pthread_detach
+pthread_self pthread_setname_np pthread_sigmask putchar puts rand sched_getcpu snprintf srand
+sscanf stpcpy strcat strchr strcmp strcpy strlen strncmp strncpy strnlen strrchr strstr strtol
+syscall tolower toupper write
 """.split()
 _LIBM = """
 acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1
-fdim floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround log log10
-log1p log2 logb lrint lround modf nearbyint nextafter pow remainder rint round roundeven scalbln
-scalbn sin sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn
+fabs fdim floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround log
+log10 log1p log2 logb lrint lround modf nearbyint nextafter pow remainder remquo rint round
+roundeven scalbln scalbn sin sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn
 """.split()
 _FFI = """
 TVMFFIAnyViewToOwnedAny TVMFFIEnvCheckSignals TVMFFIEnvGetStream TVMFFIEnvModLookupFromImports
