@@ -65,9 +65,13 @@ def kind_of_added(block: ir.Block, var: Var) -> IterType:
     """The kind of an iterator that stands for a loop variable in a block.
 
     It is spatial if different values store different elements: all stores to a buffer from outside
-    the block have the variable as the index of one dimension, and there are no other effects.
+    the block have the variable as the index of one dimension, no view moves with it, and there are
+    no other effects.
     """
     if block.init is not None or any(map(_acts, ir.walk(block.body))):
+        return IterType.OPAQUE
+    views = [match for inner in ir.blocks(block) for match in inner.match_buffers]
+    if any(ir.uses_var(rng.min, var) for match in views for rng in match.source.region):
         return IterType.OPAQUE
     own = {b for inner in ir.blocks(block) for b in inner.alloc_buffers}
     places: dict[ir.Buffer, set[int]] = {}
