@@ -96,6 +96,28 @@ def test_sums_of_views(shape: tuple[int, ...], view: Callable[[Tensor], Tensor])
     check(view, data(shape, "large"))
 
 
+# A total of many block sums rounds many times at the size of the whole sum.
+TOTALS: list[tuple[tuple[int, ...], Any]] = [
+    ((200_000, 3), 0), ((20_011, 16), 0), ((100, 200, 3), (0, 1)), ((3, 65_536), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "axis"), TOTALS)
+def test_errors_of_sums_are_those_of_pytorch_on_average(shape: tuple[int, ...], axis: Any) -> None:
+    def total(x: Tensor) -> Tensor:
+        return x.sum(axis)
+
+    model = bw.compile(Function(total), (torch.empty(shape),))
+    random, squares = torch.Generator().manual_seed(1), torch.zeros(2, dtype=torch.float64)
+    for _ in range(16):
+        x = torch.rand(shape, generator=random) + 1000
+        exact = total(x.double())
+        for k, got in enumerate((model(x), total(x))):
+            squares[k] += ((got.double() - exact) / exact).square().mean()
+    ours, theirs = squares.div(16).sqrt().tolist()
+    assert ours <= max(1.6 * theirs, 6e-8)
+
+
 def test_the_mean_of_a_million_numbers() -> None:
     def mean(x: Tensor) -> Tensor:
         return x.mean(0)

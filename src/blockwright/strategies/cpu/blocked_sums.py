@@ -1,8 +1,9 @@
 """Blocked summation of long sums: terms are added within a block, and block sums to a total.
 
 Adding one small term after another to a single sum loses the digits of a term below the sum's last
-digit. No sum of a schedule made here has more than `LONGEST` terms: the error of a sum of a million
-numbers is a few units in the last place, where addition in order loses three digits.
+digit. The error of a sum of a million numbers is a unit in the last place, where addition in order
+loses three digits. The errors of many block sums cancel, those of the total do not: of a known
+number of blocks, the total has the fewest terms.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from blockwright.strategies.match.blocks import leaf_blocks
 
 LONGEST = 128  # most terms that are added one after another
 _BLOCK = 32  # terms per block
+_TOTAL = 8  # blocks that are added to a total of known length
 _UNKNOWN = 1 << 40  # terms assumed for a sum of unknown length
 
 
@@ -81,13 +83,16 @@ def next_level(
     if math.prod(sizes) <= LONGEST * lanes:
         return None
     first, inner = reducing[0], math.prod(sizes[1:])
-    together = _even(extent(sch, first), max(1, _BLOCK * (in_block or lanes) // inner), step)
-    count = sizes[0]
-    if inner <= LONGEST * lanes and together > 1:
+    known, together = extent(sch, first), 1
+    if inner <= LONGEST * lanes:
+        together = _even(known, max(1, _BLOCK * (in_block or lanes) // inner), step)
+    count = -(-sizes[0] // together)
+    if known is not None:
+        together *= _blocks_together(count, LONGEST * lanes // (inner * together), inner > 1)
+    if together > 1:
         first, _ = sch.split(first, [None, together])
-        count = -(-count // together)
-    if count > _BLOCK:
-        first, _ = sch.split(first, [None, _even(extent(sch, first), _BLOCK, 1)])
+    if known is None and count > _BLOCK:
+        first, _ = sch.split(first, [None, _BLOCK])
     partial = sch.rfactor(first, 0)
     block = block_of(sch, handle)
     (loop,) = [k for k in sch.get_loops(handle) if reduces(sch, block, k)]
@@ -111,6 +116,20 @@ def _even(size: int | None, limit: int, step: int) -> int:
         return limit
     lengths = range(limit - limit % step, max(limit // 4, 1), -step)
     return next((n for n in lengths if size % n == 0), limit)
+
+
+def _blocks_together(count: int, short: int, nested: bool) -> int:
+    """How many blocks form each of the few sums that are added to the total.
+
+    Arguments: a sum of up to `short` blocks is not split again, which adds it in order if it is
+    `nested`, over several loops.
+    """
+    least = -(-count // _TOTAL)
+    if nested:
+        least = max(least, short + 1) if count > 2 * _TOTAL else count
+    if count <= _TOTAL or 2 * least >= count:
+        return 1
+    return next((n for n in range(least, 2 * least) if count % n == 0), least)
 
 
 def long_sums(func: ir.PrimFunc, terms: int) -> ir.Expr | None:
