@@ -89,6 +89,47 @@ def test_changes_of_diagonals(
     agrees(function, torch.randn(*shape))
 
 
+@pytest.mark.parametrize(
+    ("shape", "windows"),
+    [
+        ((4, 5), lambda y: y.unfold(1, 2, 2)),
+        ((4, 5), lambda y: y.unfold(-1, 3, 4)[:, :, 1]),
+        ((4, 5), lambda y: y.unfold(0, 2, 2).unfold(1, 2, 2)[1, 0]),
+        ((4, 5), lambda y: y.unfold(0, 1, 2)),
+        ((6,), lambda y: y.unfold(0, 1, 3)),
+    ],
+)
+def test_changes_of_windows_leave_the_elements_between_them(
+    shape: tuple[int, ...], windows: Any, agrees: Any
+) -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = x * 2
+        windows(y).sub_(5)
+        return y, windows(x).cos()
+
+    agrees(function, torch.randn(*shape))
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        lambda y: y.unfold(1, 3, 2),
+        lambda y: y.unfold(0, 2, 1)[:, :, 0],
+        lambda y: y.unfold(1, 2, 3),
+    ],
+)
+def test_changes_of_other_windows_are_refused(windows: Any) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x * 2
+            windows(y).zero_()
+            return y
+
+    with pytest.raises(bw.ImporterError, match="windows of `unfold`") as caught:
+        bw.compile(Model(), (torch.randn(3, 5),))
+    assert caught.value.code == "BW512"
+
+
 def test_layers_in_place_stay_whole(compile_torch: Any) -> None:
     """Changing the fresh result of a layer needs no rewriting, which would take layers apart."""
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True))

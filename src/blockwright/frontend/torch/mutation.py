@@ -24,6 +24,7 @@ from blockwright.frontend.torch.regions import (
 from blockwright.frontend.torch.shared_buffers import with_shared_buffers
 from blockwright.frontend.torch.whole_copies import with_whole_copies
 from blockwright.frontend.torch.writes import does_nothing, written, written_undeclared
+from blockwright.frontend.torch.written_windows import with_written_windows
 from blockwright.support import ImporterError
 
 # Composite operators whose results never alias their arguments. Other composites may return an
@@ -57,6 +58,7 @@ def functional(program: Any) -> Any:
     _refuse_repeated(program)
     _refuse_lost_statistics(module)
     changed = _changed_inputs(program)
+    program = with_written_windows(program, _seen_through)
     program = with_whole_copies(program)
     program = with_shared_buffers(program, weights(program), lambda node: node.name in changed)
     _refuse_changed_constants(program)
