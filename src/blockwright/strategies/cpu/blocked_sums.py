@@ -22,7 +22,7 @@ from blockwright.strategies.match.blocks import leaf_blocks
 
 LONGEST = 128  # most terms that are added one after another
 _BLOCK = 32  # terms per block
-_TOTAL = 8  # blocks that are added to a total of known length
+_TOTAL = 8  # sums of blocks that are added to a total, if more than twice as many blocks are known
 _UNKNOWN = 1 << 40  # terms assumed for a sum of unknown length
 
 
@@ -88,7 +88,7 @@ def next_level(
         together = _even(known, max(1, _BLOCK * (in_block or lanes) // inner), step)
     count = -(-sizes[0] // together)
     if known is not None:
-        together *= _blocks_together(count, LONGEST * lanes // (inner * together), inner > 1)
+        together *= _blocks_together(count, LONGEST * lanes // (inner * together))
     if together > 1:
         first, _ = sch.split(first, [None, together])
     if known is None and count > _BLOCK:
@@ -118,16 +118,13 @@ def _even(size: int | None, limit: int, step: int) -> int:
     return next((n for n in lengths if size % n == 0), limit)
 
 
-def _blocks_together(count: int, short: int, nested: bool) -> int:
+def _blocks_together(count: int, short: int) -> int:
     """How many blocks form each of the few sums that are added to the total.
 
-    Arguments: a sum of up to `short` blocks is not split again, which adds it in order if it is
-    `nested`, over several loops.
+    Arguments: a sum of up to `short` blocks is not split again, and has long blocks.
     """
-    least = -(-count // _TOTAL)
-    if nested:
-        least = max(least, short + 1) if count > 2 * _TOTAL else count
-    if count <= _TOTAL or 2 * least >= count:
+    least = max(-(-count // _TOTAL), short + 1)
+    if count <= 2 * _TOTAL or 2 * least >= count:
         return 1
     return next((n for n in range(least, 2 * least) if count % n == 0), least)
 
