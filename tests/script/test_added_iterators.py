@@ -34,7 +34,11 @@ def kinds(func: ir.PrimFunc) -> list[IterType]:
         ("B[i, 0] = B[i, 0] + A[i, j]", "SO"),
         ("B[i, j] = A[i, j]\n            B[j % 4, i] = A[i, j]", "OO"),
         ("T.atomic_add(B[i, j], A[i, j])", "OO"),
-        ("D = T.match_buffer(B[i, 9 - j:10], (j + 1,), offset_factor=1)\n            D[j] = A[i, j]", "OO"),
+        (
+            "D = T.match_buffer(B[i, 9 - j:10], (j + 1,), offset_factor=1)\n"
+            "            D[j] = A[i, j]",
+            "OO",
+        ),
     ],
 )
 def test_different_elements_make_it_spatial(body: str, kinds_wanted: str) -> None:

@@ -68,8 +68,9 @@ def test_the_reason_for_one_softmax_is_recorded() -> None:
 
 def test_caches_decide_how_many_keys_are_many() -> None:
     assert chosen(model(keys=16384)) is None
-    half = Target(MACHINE, caches=(CACHES[0], Cache(1 << 19), CACHES[2]))  # for the scores
-    assert chosen(model(keys=16384), half) == 1024
+    large = Target(MACHINE, caches=(*CACHES[:2], Cache(256 << 20, shared_by=2)))
+    assert chosen(model(keys=65536)) == 1024
+    assert chosen(model(keys=65536), large) is None
     last = Target(MACHINE, caches=(*CACHES[:2], Cache(8 << 20, shared_by=2)))  # for keys, values
     assert chosen(model(keys=16384), last) == 1024
 

@@ -15,7 +15,7 @@ from blockwright.strategies.cpu.attention import STRATEGY, shape_of
 from blockwright.strategies.cpu.attention_plan import (
     AttentionPlan,
     HeadSlice,
-    predicted_cycles,
+    predicted_seconds,
 )
 from blockwright.strategies.cpu.register_tiling import RegisterTile
 from blockwright.target import Target
@@ -63,8 +63,8 @@ def test_plans_differ_and_are_ranked() -> None:
         found = plans(func, target)
         assert len(set(found)) == len(found) > 20
         shape = shape_of(func)
-        cycles = [predicted_cycles(target, shape, plan) for plan in found[1:]]
-        assert cycles == sorted(cycles)
+        seconds = [predicted_seconds(target, shape, plan) for plan in found[1:]]
+        assert seconds == sorted(seconds)
         assert len({plan.head.columns for plan in found}) > 1
         assert len({plan.tasks_per_head for plan in found}) > 1
 

@@ -22,7 +22,7 @@ from blockwright.target import Target
 BITS = 32  # bits of an element assumed for these choices
 
 _CLEARLY = 0.95  # share of the speed of slices below which the whole head is rejected
-SHARE_OF_SCORES = 0.75  # share of the second-level cache that the scores of a row tile may fill
+_SHARE_OF_SCORES = 0.75  # share of the second-level cache that the scores of a row tile may fill
 _PIECES = range(1024, 255, -64)  # keys per kv block: multiples of register tiles
 _SHARED = 16  # query rows from which packing kv blocks pays
 # smallest ratio of keys per kv block to elements of a head; partial results are kept per block
@@ -102,4 +102,4 @@ def _stay_in_caches(target: Target, rows: int, keys: int, heads: Sequence[int]) 
     last = target.caches[-1]
     sharing = max(1, min(target.num_threads, last.shared_by))
     read = sharing * keys * sum(heads) * size
-    return scores < SHARE_OF_SCORES * target.cache(2).size and read < last.size
+    return scores < _SHARE_OF_SCORES * target.cache(2).size and read < last.size

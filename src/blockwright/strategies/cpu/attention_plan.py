@@ -9,6 +9,7 @@ import msgspec
 
 from blockwright.ir import DType
 from blockwright.strategies.cpu.attention_cost import slice_of_head, slices_of_head
+from blockwright.strategies.cpu.attention_nest import AttentionNest
 from blockwright.strategies.cpu.lanes_plan import LanesPlan, lanes_plan
 from blockwright.strategies.cpu.micro_kernel import (
     MicroKernel,
@@ -20,9 +21,7 @@ from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     choose_register_tile,
     min_width,
-    predicted_share,
     register_tiles,
-    speed_of_panels,
     whole_row,
 )
 from blockwright.strategies.cpu.split_k import WHOLE, Pieces
@@ -126,7 +125,7 @@ def best_plan(target: Target, shape: AttentionShape) -> AttentionPlan:
     """The plan that the cost model prefers."""
     return min(
         (_best_with(target, shape, dot) for dot in _dots(target, shape)),
-        key=lambda plan: predicted_cycles(target, shape, plan),
+        key=lambda plan: predicted_seconds(target, shape, plan),
     )
 
 
@@ -151,7 +150,7 @@ def _best_with(target: Target, shape: AttentionShape, dot: str) -> AttentionPlan
 def other_plans(
     target: Target, shape: AttentionShape, best: AttentionPlan
 ) -> Iterator[AttentionPlan]:
-    """Plans with other tiles, slices and tasks, in the order of `predicted_cycles`."""
+    """Plans with other tiles, slices and tasks, in the order of `predicted_seconds`."""
     result: dict[AttentionPlan, None] = {}
     for held in slices_of_head(target, shape.head):
         tiles = register_tiles(
@@ -167,29 +166,36 @@ def other_plans(
     for plan in [best, *result]:
         result[msgspec.structs.replace(plan, peel_tails=not plan.peel_tails)] = None
     result.pop(best, None)
-    yield from sorted(result, key=lambda plan: predicted_cycles(target, shape, plan))
+    yield from sorted(result, key=lambda plan: predicted_seconds(target, shape, plan))
 
 
-def predicted_cycles(target: Target, shape: AttentionShape, plan: AttentionPlan) -> float:
-    """Cycles of one thread for the products and for packing keys; the softmax is the same.
+def predicted_seconds(
+    target: Target, shape: AttentionShape, plan: AttentionPlan, blocks: int = 1, key: int = 0
+) -> float:
+    """Seconds that the cost model predicts for a plan, without a causal mask.
 
     Plans that peel tails come after equal ones that do not if the target masks at no cost.
+
+    Args:
+        blocks: number of kv blocks; key: elements of a row of keys, by default those of values.
     """
-    rows, keys = shape.rows or _TYPICAL, shape.keys or _TYPICAL
-    peak = plan.tile.lanes * target.core.arithmetic  # products per cycle
-    scores = predicted_share(target, plan.tile, shape.rows, shape.keys)
-    slices = math.ceil(shape.head / plan.head.columns)
-    held = RegisterTile(plan.tile.rows, plan.head.columns, plan.tile.lanes)
-    whole_rows = math.ceil(rows / plan.tile.rows) * plan.tile.rows
-    kernel = score_kernel(target, shape, plan.dot)
-    products = rows * keys * shape.head / scores
-    products *= slots_per_group(target, kernel) / kernel.group
-    products += whole_rows * keys * slices * plan.head.columns / speed_of_panels(target, held, 32)
-    packed = plan.tasks_per_head * keys * shape.head * kernel.b.bits / 8
-    cycles = shape.heads * (products / peak + packed / target.core.cache_bandwidth[0])
+    rows, kernel = shape.rows or _TYPICAL, score_kernel(target, shape, plan.dot)
+    nest = AttentionNest(
+        heads=shape.heads,
+        rows=rows,
+        keys=shape.keys or _TYPICAL,
+        blocks=blocks,
+        key=key or shape.head,
+        value=shape.head,
+        group=kernel.group,
+        slots=slots_per_group(target, kernel),
+        size=shape.bits // 8,
+        tile=plan.tile,
+        columns=plan.head.columns,
+        tasks=plan.tasks_per_head,
+    )
     masks = plan.peel_tails == target.cheap_predication
-    busy = _busy(shape.heads * plan.tasks_per_head, target)
-    return cycles * (1 + masks / rows) / busy / target.num_threads
+    return nest.estimate(target).seconds * (1 + masks / rows)
 
 
 def refuse_unless_fits(target: Target, plan: AttentionPlan, shape: AttentionShape) -> None:
