@@ -120,3 +120,31 @@ def test_calls_that_are_provably_wrong_are_refused(
 def test_calls_that_are_provably_right_are_not_checked() -> None:
     program = module("Module.f(A.data, 1, 4)", UPPER)
     assert "BW708" not in bw.build(program).source("lowered", "main")
+
+
+@pytest.mark.parametrize("sanitize", [(), ("bounds",)])
+@pytest.mark.parametrize(
+    ("call", "n", "k"),
+    [
+        ("Module.f(A.data, T.Cast('int64', T.atomic_add(N[0], 1)), 4)", 4, 1),
+        ("Module.f(A.data, 1, T.Cast('int64', T.atomic_add(N[0], 1)))", 1, 1),
+        ("Module.f(A.data, T.Cast('int64', N[0]), T.Cast('int64', T.atomic_add(N[0], 1)))", 1, 1),
+        ("Module.f(A.data, T.Cast('int64', T.atomic_add(N[0], 1)), T.Cast('int64', N[0]))", 2, 1),
+        ("Module.f(T.address_of(A[N[0] - 1]), T.Cast('int64', T.atomic_add(N[0], 1)), 4)", 4, 1),
+        ("Module.f(T.address_of(A[T.atomic_add(N[0], 1) - 1]), 1, 4)", 4, 1),
+    ],
+)
+def test_checks_do_not_repeat_effects(call: str, n: int, k: int, sanitize: tuple[str, ...]) -> None:
+    attrs = '{"tir_var_upper_bound": {"n": 4, "k": 3}}'
+    text = MODULE.format(call=call, attrs=attrs, layout="")
+    text = text.replace("m: T.int64", 'N: T.Buffer((1,), "int32")')
+    program: Any = bw.from_source(text)
+    wanted = np.r_[np.full(n, k, "float32"), np.zeros(8 - n, "float32")]
+    for native in (False, True):
+        a, counter = np.zeros(8, "float32"), np.ones(1, "int32")
+        if native:
+            bw.build(program, sanitize=sanitize)["main"](a, counter)
+        else:
+            bw.interpret(program, a, counter)
+        np.testing.assert_array_equal(a, wanted)
+        assert counter[0] == 2

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.ir import PrimFunc
 from blockwright.ir import expr as E
@@ -152,6 +153,23 @@ def test_other_reductions_over_lanes_are_refused() -> None:
     with pytest.raises(BuildError, match="same element of B") as info:
         lower(chain, "x86-64")
     assert info.value.code == "BW632"
+
+
+@pytest.mark.parametrize("update", ["v | B[v * 2 + 1]", "v - B[v * 2 + 1]", "B[v * 2 + 1] + v"])
+def test_one_lane_may_update_its_element(update: str) -> None:
+    """The condition makes the index a constant, which is no element of all lanes."""
+    func: Any = bw.from_source(f"""
+@T.prim_func
+def main(B: T.Buffer((16,), "int32")):
+    for v in T.vectorized(8):
+        if v == 2:
+            B[v * 2 + 1] = {update}
+""")
+    wanted, found = np.arange(16, dtype="int32"), np.arange(16, dtype="int32")
+    bw.interpret(func, wanted)
+    bw.build(func)["main"](found)
+    np.testing.assert_array_equal(found, wanted)
+    assert found[5] != 5
 
 
 def test_loops_of_unknown_length_are_refused() -> None:

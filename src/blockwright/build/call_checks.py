@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from blockwright import ir
 from blockwright.analysis import symbol_facts
 from blockwright.analysis.access.memory_span import laid_out_buffers
+from blockwright.analysis.access.stable_values import is_pure
 from blockwright.analysis.calling_convention import CallingConvention, calling_convention
 from blockwright.analysis.canonical.pointers import fold_pointers
 from blockwright.graph.passed_values import passed_memory, range_conditions
@@ -54,14 +55,47 @@ def with_call_checks(
         if not isinstance(callee, ir.PrimFunc):
             return None
         convention = calling_convention(callee)
+        names, call = _with_named_operands(call)
         found = list(_ranges(callee, convention, call.args[1:]))
         if bounds:
             found += _memories(laid_out, callee.name, convention, call.args[1:])
         unknown = [check for check in found if not facts.prove(check.condition)]
-        return ir.seq([*unknown, node]) if unknown else None
+        if not unknown:
+            return None
+        result = ir.seq([*unknown, ir.Evaluate(call, span=node.span)])
+        for var, value in reversed(names):
+            result = ir.LetStmt(var, value, result)
+        return result
 
     body = ir.rewrite_bottom_up(plain.body, checked)
     return func if body is plain.body else plain.replace(body=body)
+
+
+def _with_named_operands(
+    call: ir.Call,
+) -> tuple[list[tuple[ir.Var, ir.Expr]], ir.Call]:
+    """Names for the operands of a call if one has an effect, which checks must not repeat.
+
+    Returns the names with their values in order, and the call with the names.
+    """
+    if all(map(is_pure, call.args)):
+        return [], call
+    names: list[tuple[ir.Var, ir.Expr]] = []
+
+    def named(value: ir.Expr) -> ir.Expr:
+        if isinstance(value, (ir.Var, ir.IntImm, ir.FloatImm, ir.StringImm)):
+            return value
+        if isinstance(value, ir.Call) and value.op == "address_of":
+            return value.replace(args=tuple(map(named, value.args)))
+        if isinstance(value, ir.BufferLoad) and value in elements:
+            return value.replace(indices=tuple(map(named, value.indices)))
+        names.append((ir.Var("operand", value.dtype), value))
+        return names[-1][0]
+
+    elements = {
+        arg.args[0] for arg in call.args if isinstance(arg, ir.Call) and arg.op == "address_of"
+    }
+    return names, call.replace(args=tuple(map(named, call.args)))
 
 
 def _ranges(

@@ -295,14 +295,17 @@ class _Body:
         return node
 
     def _same_place(self, node: BufferStore, place: Expr, lanes: LaneRewriter) -> Stmt:
-        """A store to one element from all lanes: a reduction, or one uniform value."""
+        """A store to one element from all lanes: a reduction, or one uniform value.
+
+        Under a mask it may be that of one lane, as `if v == 3: B[3] = f(B[3])` for `B[v]`.
+        """
         step = self._reduction(node, lanes)
         if step is not None:
             return _guarded(step.replace(indices=(place,)), lanes.mask)
         value = lanes(node.value)
         if value.dtype.lanes == 1 and not _reads(node.value, node) and lanes.mask is None:
             return node.replace(value=value, indices=(place,))
-        if _reads(node.value, node):
+        if _reads(node.value, node) and lanes.mask is None:
             raise BuildError(
                 f"loop {self.loop.loop_var.name} is vectorized, but every iteration updates the "
                 f"same element of {node.buffer.name}",

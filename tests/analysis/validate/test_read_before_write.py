@@ -158,3 +158,29 @@ for i in range(32):
         B[vi, 0] = G[vi]
 """
     assert codes(program(body, allocate='G = T.alloc_buffer((32,), "float32")')) == expected
+
+
+@pytest.mark.parametrize("around", ["", 'with T.block("whole"):'])
+@pytest.mark.parametrize(
+    ("value", "accepted"), [("C[vi, vj]", True), ("C[vi, vj] + D[vi, vj]", False)]
+)
+def test_statements_outside_of_leaf_blocks_fill_buffers(
+    around: str, value: str, accepted: bool
+) -> None:
+    """Such statements have no signature; a buffer that nothing fills is still found."""
+    lines = f"""
+C = T.alloc_buffer((32, 32), "float32")
+for i, j in T.grid(32, 32):
+    C[i, j] = A[i, j]
+for i, j in T.grid(32, 32):
+    with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])
+        B[vi, vj] = {value}
+"""
+    pad = "\n    " if around else "\n"
+    found = codes(
+        program(
+            around + lines.replace("\n", pad), allocate='D = T.alloc_buffer((32, 32), "float32")'
+        )
+    )
+    assert found == ([] if accepted else ["BW235"])

@@ -51,15 +51,16 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[BlockContext]) -> Itera
     leaves = leaf_contexts(found)
     inner = {context.block for context in leaves}
     # Buffers of a leaf block are written and read inside it; signatures do not state the order.
+    # Neither does one state what statements outside of leaf blocks access.
+    roots = memory_roots(func)
+    outside = {roots.get(b, b) for b in _accessed_outside(func.body, inner)}
     buffers = {
         b for block in ir.blocks(func.body) if block not in inner for b in block.alloc_buffers
     }
-    if _accesses_outside_blocks(func.body, buffers):
-        return
-    buffers |= {b for b in func.outputs if not _accesses_outside_blocks(func.body, {b})}
+    buffers = {b for b in (*buffers, *func.outputs) if roots.get(b, b) not in outside}
     if not buffers:
         return
-    analyzer, roots = symbol_facts(func), memory_roots(func)
+    analyzer = symbol_facts(func)
     writers = writers_by_buffer(found, buffers)
     for context in leaves:
         initial = set[ir.Buffer]()  # updated elements that the block initializes
@@ -82,18 +83,21 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[BlockContext]) -> Itera
                 yield problem
 
 
-def _accesses_outside_blocks(body: ir.Stmt, buffers: set[ir.Buffer]) -> bool:
-    """Whether statements outside of blocks, which have no signature, access the buffers."""
-    stack: list[ir.Node] = [body.block.body] if isinstance(body, ir.BlockRealize) else [body]
+def _accessed_outside(body: ir.Stmt, leaves: Container[ir.Block]) -> set[ir.Buffer]:
+    """The buffers that statements outside of leaf blocks access."""
+    result = set[ir.Buffer]()
+    stack: list[ir.Node] = [body]
     while stack:
         node = stack.pop()
-        if isinstance(node, (ir.BufferStore, ir.BufferLoad)) and node.buffer in buffers:
-            return True
+        if isinstance(node, (ir.BufferStore, ir.BufferLoad)):
+            result.add(node.buffer)
         if isinstance(node, ir.BlockRealize):
             stack += [*node.iter_values, node.predicate]
+            if node.block not in leaves:
+                stack += [node.block.body, *([] if node.block.init is None else [node.block.init])]
         else:
             stack += node.children()
-    return False
+    return result
 
 
 class _Read:

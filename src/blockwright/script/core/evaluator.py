@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 from blockwright import ir
+from blockwright.analysis.access.stable_values import is_pure
 from blockwright.script.core.plain import iterable_of
 from blockwright.script.core.report import ParseProblem, Poisoned, Reporter, raised, wrap
 from blockwright.script.core.source import Script
@@ -274,8 +275,20 @@ class Evaluator:
     def eval_Compare(self, node: ast.Compare) -> Any:
         left = self.operand(self.eval(node.left))
         result: Any = None
-        for op, right_node in zip(node.ops, node.comparators, strict=True):
+        named: list[tuple[ir.Var, ir.Expr]] = []
+
+        def once(value: Any) -> Any:
+            """A name for an operand of two comparisons, which is evaluated once."""
+            if not isinstance(value, ir.Expr) or isinstance(value, (ir.Var, ir.IntImm)):
+                return value
+            named.append((ir.Var("operand", value.dtype, span=value.span), value))
+            return named[-1][0]
+
+        for number, (op, right_node) in enumerate(zip(node.ops, node.comparators, strict=True), 1):
             right = self.operand(self.eval(right_node))
+            if number < len(node.ops) and isinstance(right, ir.Expr) and not is_pure(right):
+                left = once(left)
+                right = once(right)
             part = self._compare(op, left, right, node)
             if result is None:
                 result = part
@@ -284,6 +297,8 @@ class Evaluator:
             else:
                 result = result and part
             left = right
+        for var, value in reversed(named):
+            result = ir.Let(var, value, result, span=self.span(node))
         return result
 
     def _compare(self, op: ast.cmpop, a: Any, b: Any, node: ast.Compare) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.access.stable_values import is_pure
 from blockwright.ir import (
     Expr,
     ForKind,
@@ -44,6 +45,7 @@ def _loop(
     thread: str = "",
     step: Any = None,
 ) -> LoopNest:
+    begin: tuple[Var, Expr] | None = None
     stride = 1 if step is None else _constant_step(step)
     if stride != 1:
         return _strided(kind, *((0, start) if stop is None else (start, stop)), stride, annotations)
@@ -52,10 +54,29 @@ def _loop(
         low: Expr = ir.const(0, extent.dtype)
     else:
         low, high = index_types((start, stop))
+        low, begin = _named(low, high, repeated=False)
         extent = extent_of(low, high)
     if not extent.dtype.is_int:
         raise ScriptError(f"a loop over {extent.dtype} is not possible", code="BW107")
-    return LoopNest([LoopSpec(low, extent, kind, thread, annotations)])
+    return LoopNest([LoopSpec(low, extent, kind, thread, annotations, start=begin)])
+
+
+def _named(start: Expr, stop: Expr, *, repeated: bool) -> tuple[Expr, tuple[Var, Expr] | None]:
+    """The start of a loop, or a name for it and what the name stands for.
+
+    The start is part of the extent, and with a step of the index (`repeated`). It is evaluated
+    once, before the stop, whatever the stop and the body change.
+    """
+    effects = [not is_pure(bound) for bound in (start, stop)]
+    defines = bool(ir.collect(start, ir.Let))
+    loads = bool(ir.collect(start, ir.BufferLoad))
+    written = not repeated and isinstance(stop, ir.Add) and ir.structural_equal(stop.a, start)
+    if written and not effects[0]:  # as the printer writes a start and an extent
+        return start, None
+    if not (effects[0] or defines or (loads and (repeated or effects[1]))):
+        return start, None
+    begin = Builder.current().define(Var("start", start.dtype))
+    return begin, (begin, start)
 
 
 def _constant_step(step: Any) -> int:
@@ -74,6 +95,7 @@ def _strided(
 ) -> LoopNest:
     """A loop over the number of steps; the index in the script is `start + i * step`."""
     low, high = index_types((start, stop))
+    low, begin = _named(low, high, repeated=True)
     first, last = (low, high) if step > 0 else (high, low)
     span, size = extent_of(first, last), abs(step)
     if isinstance(span, ir.IntImm):
@@ -87,7 +109,7 @@ def _strided(
     def index(var: Var) -> Expr:
         return ir.add(low, ir.mul(var, ir.const(step, low.dtype)))
 
-    nest.specs[0].index = index
+    nest.specs[0].index, nest.specs[0].start = index, begin
     return nest
 
 

@@ -229,8 +229,10 @@ class LoopSpec:
         thread: str = "",
         annotations: Mapping[str, Any] | None = None,
         index: Callable[[Var], Expr] | None = None,
+        start: tuple[Var, Expr] | None = None,
     ) -> None:
         self.low, self.extent, self.kind, self.thread = low, extent, kind, thread
+        self.start = start  # a name that stands for a value while the loop runs
         given: Any = annotations
         if given is not None and not isinstance(given, Mapping):
             raise ScriptError(
@@ -275,6 +277,8 @@ class LoopNest(StatementFrame):
                 spec.annotations,
                 span=self.span,
             )
+            if spec.start is not None:
+                body = ir.LetStmt(*spec.start, body, span=self.span)
         builder.emit(body)
 
 

@@ -10,9 +10,11 @@ import ast
 import builtins
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 from blockwright import ir
+from blockwright.analysis.access.stable_values import is_pure
 from blockwright.ir import Buffer, DType, Expr, PrimFunc, Stmt, Var
 from blockwright.ir.dtype import INT32
 from blockwright.script.core import (
@@ -264,11 +266,7 @@ class TirParser(TirEvaluator):
             self.bind(name, name_pointer(value, name).rest())
             return
         var = Var(name, value.dtype, span=self.span(node))
-        span = self.span(node)
-        frame = ScopeFrame(
-            lambda _: (var, lambda body: ir.LetStmt(var, value, body, span=span)), name
-        )
-        self.bind(name, frame.rest())
+        self.bind(name, ScopeFrame(partial(_let, var, value), name).rest())
 
     def visit_Assign(self, node: ast.Assign) -> None:
         if len(node.targets) != 1:
@@ -315,9 +313,35 @@ class TirParser(TirEvaluator):
                 node,
                 "a variable has one value; use a buffer with one element",
             )
-        read = ast.Subscript(node.target.value, node.target.slice, ast.Load())
+        value = self._updated(node, node.target)
+        if not isinstance(value, Expr) or is_pure(value):
+            self._store(node.target, value, node)
+            return
+        with ExitStack() as stack, self.scope():
+            target = self._evaluated_once(node.target, stack)
+            self._store(target, self._updated(node, target), node)
+
+    def _updated(self, node: ast.AugAssign, target: ast.Subscript) -> Any:
+        read = ast.Subscript(target.value, target.slice, ast.Load())
         value = ast.BinOp(ast.copy_location(read, node.target), node.op, node.value)
-        self._store(node.target, self.eval(ast.copy_location(value, node)), node)
+        return self.eval(ast.copy_location(value, node))
+
+    def _evaluated_once(self, target: ast.Subscript, stack: ExitStack) -> ast.Subscript:
+        """The element whose indices are names of what is evaluated before the update."""
+        place = target.slice
+        names: list[ast.expr] = []
+        for part in place.elts if isinstance(place, ast.Tuple) else [place]:
+            value = None if isinstance(part, ast.Slice) else self.eval(part)
+            if not isinstance(value, Expr) or isinstance(value, (Var, ir.IntImm)):
+                names.append(part)
+                continue
+            var = Var("place", value.dtype, span=self.span(part))
+            stack.enter_context(ScopeFrame(partial(_let, var, value), "place"))
+            hidden = f"{len(names)}th index"  # no name of a script
+            self.bind(hidden, self.builder.define(var))
+            names.append(ast.copy_location(ast.Name(hidden, ast.Load()), part))
+        once = names[0] if len(names) == 1 else ast.copy_location(ast.Tuple(names), place)
+        return ast.copy_location(ast.Subscript(target.value, once, ast.Store()), target)
 
     def _store(self, target: ast.Subscript, value: Any, node: ast.stmt) -> None:
         buffer = self.eval(target.value)
@@ -332,7 +356,7 @@ class TirParser(TirEvaluator):
         self.builder.span = self.span(node)
         if isinstance(value, ScopeFrame):
             value.rest()
-        elif isinstance(value, ir.Call) and _has_effect(value):
+        elif isinstance(value, ir.Call) and ir.op_has_effect(value.op):
             statements.evaluate(value)
         elif isinstance(value, Expr):
             raise ParseProblem(
@@ -470,9 +494,9 @@ class TirParser(TirEvaluator):
         statements.evaluate(ir.call("ret", *values))
 
 
-def _has_effect(call: ir.Call) -> bool:
-    row = ir.OPS.get(call.op)
-    return row is None or row.kind == "effect"
+def _let(var: Var, value: Expr, _: str) -> tuple[Var, Callable[[Stmt], Stmt]]:
+    """What a scope defines that names a value, and how it wraps its statements."""
+    return var, lambda body: ir.LetStmt(var, value, body, span=var.span)
 
 
 TirParser.statements.update({
