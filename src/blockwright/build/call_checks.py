@@ -68,7 +68,7 @@ def with_call_checks(
         return result
 
     body = ir.rewrite_bottom_up(plain.body, checked)
-    return func if body is plain.body else plain.replace(body=body)
+    return func if body is plain.body else ir.with_fixed_sorts(plain).replace(body=body)
 
 
 def _with_named_operands(

@@ -139,7 +139,7 @@ from blockwright.ir.op import OPS, Builtin, op_has_effect, op_row, register_op
 from blockwright.ir.operators import install_operators
 from blockwright.ir.rare import Rare
 from blockwright.ir.reducer import CommReducer
-from blockwright.ir.sorts import INDEX_CALLS, Sorts, value_variables
+from blockwright.ir.sorts import INDEX_CALLS, Sorts, value_variables, with_fixed_sorts
 from blockwright.ir.specialize import specialize
 from blockwright.ir.stmt import (
     Allocate,
@@ -353,4 +353,5 @@ __all__ = [
     "var",
     "walk",
     "widest_type",
+    "with_fixed_sorts",
 ]

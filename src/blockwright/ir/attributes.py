@@ -33,6 +33,10 @@ STATE = "state"
 WORKSPACES = "tir.workspaces"
 """Number of last buffer parameters that are temporary memory, aligned to 64 bytes by the caller."""
 
+INDEX_PARAMS = "tir.index_params"
+"""Names of the scalar parameters that are indices, in a program that is being lowered: passes
+change what domains and shapes use."""
+
 OBJECT_PARAMS = "tir.object_params"
 """Parameters of a host program that are FFI values: name → the kind, "object" or "function"."""
 

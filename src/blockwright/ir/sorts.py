@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from blockwright.ir import expr as E
+from blockwright.ir.attributes import INDEX_PARAMS
 from blockwright.ir.buffer import Buffer, IterVar
 from blockwright.ir.expr import Expr, IntImm, Var
 from blockwright.ir.function import PrimFunc
@@ -108,12 +109,16 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
 
     A scalar parameter counts as a size if the domain of a loop or block iterator or the shape,
     strides or offset of a buffer uses it, or if an assertion uses it as a divisor. A let-bound name
-    is a value if the expression bound to it is one.
+    is a value if the expression bound to it is one. `with_fixed_sorts` keeps what parameters are.
     """
     handles = {handle for handle, _ in func.buffer_map}
     scalars = [p for p in func.params if p not in handles and p.dtype.is_int]
     if not scalars:
         return frozenset(_with_names(set(), _lets.of(func.body)))
+    known: Sequence[str] | None = func.attrs.get(INDEX_PARAMS)
+    if known is not None:
+        values = {p for p in scalars if p.name not in known}
+        return frozenset(_with_names(values, _lets.of(func.body)))
     sizes: set[Var] = set()
     buffers: set[Buffer] = set(func.buffers)
     lets: list[LetStmt | E.Let] = []
@@ -132,6 +137,18 @@ def value_variables(func: PrimFunc) -> frozenset[Var]:
         stack.extend(c for c in node.children() if not isinstance(c, (Var, IntImm)))
     sizes.update(v for b in buffers for v in _named(b))
     return frozenset(_with_names({p for p in scalars if p not in sizes}, lets))
+
+
+def with_fixed_sorts(func: PrimFunc) -> PrimFunc:
+    """The function with an attribute that says which scalar parameters are indices, if it has any
+    scalar parameters: they remain so whatever becomes of the domains and shapes that use them."""
+    handles = {handle for handle, _ in func.buffer_map}
+    scalars = [p for p in func.params if p not in handles and p.dtype.is_int]
+    if not scalars or INDEX_PARAMS in func.attrs:
+        return func
+    values = value_variables(func)
+    indices = tuple(p.name for p in scalars if p not in values)
+    return func.replace(attrs={**func.attrs, INDEX_PARAMS: indices})
 
 
 _lets: Rare[LetStmt | E.Let] = Rare(LetStmt, E.Let)

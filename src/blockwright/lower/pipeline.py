@@ -17,6 +17,7 @@ from blockwright.support.stack import deep
 from blockwright.target import Target, target_of
 
 LOWERING: list[tuple[str, Pass]] = passes(
+    "fix_sorts.fix_sorts",
     "view_checks.check_views",
     "fold_views.fold_views",
     "pipelines.make_pipelines",
