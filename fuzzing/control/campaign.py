@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from fuzzing.campaign import SECONDS, Campaign, SeedResult
-from fuzzing.control.draw import Statement, draw, script
-from fuzzing.control.judge import judge, reduced
+from fuzzing.control.draw import draw, script
+from fuzzing.control.judge import judge
 from fuzzing.eager.outcome import Outcome
 from fuzzing.schedules.isolate import Death, isolated
 from fuzzing.schedules.native import load_compiler
+from fuzzing.statements import Statement, reduced
 
 
 def play(seed: int) -> SeedResult:
@@ -18,7 +19,7 @@ def play(seed: int) -> SeedResult:
     verdict = judge(program, seed)
     if not verdict.is_finding:
         return SeedResult(seed, verdict)
-    small = reduced(program, lambda less: judge(less, seed).symptom == verdict.symptom)
+    small = reduced(program, script, lambda less: judge(less, seed).symptom == verdict.symptom)
     return SeedResult(seed, verdict, _as_script(small, verdict, seed))
 
 
@@ -29,7 +30,7 @@ def _died(seed: int, why: str) -> SeedResult:
         return isinstance(isolated(lambda: judge(program, seed), SECONDS / 10), Death)
 
     verdict = Outcome("internal", why, "the process died")
-    return SeedResult(seed, verdict, _as_script(reduced(draw(seed), dies), verdict, seed))
+    return SeedResult(seed, verdict, _as_script(reduced(draw(seed), script, dies), verdict, seed))
 
 
 def _as_script(program: list[Statement], verdict: Outcome, seed: int) -> str:

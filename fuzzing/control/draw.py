@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
 
-import msgspec
+from fuzzing.statements import Statement, lines
 
 SIZE = 64
 BUFFERS = ("I", "B", "C")
@@ -21,33 +20,10 @@ _DEPTH = 4
 _COMPARE = ("<", "<=", ">", ">=", "==", "!=")
 
 
-class Statement(msgspec.Struct):
-    """A line, and the statements below it; `otherwise` is the `else` of an `if`."""
-
-    line: str
-    body: list[Statement] = []
-    otherwise: list[Statement] = []
-    nests: bool = False
-
-    def text(self, depth: int = 1) -> Iterator[str]:
-        """The lines of the statement."""
-        pad = "    " * depth
-        yield pad + self.line
-        if self.nests:
-            inner = self.body or [Statement("T.evaluate(0)")]
-            for part in inner:
-                yield from part.text(depth + 1)
-        if self.otherwise:
-            yield pad + "else:"
-            for part in self.otherwise:
-                yield from part.text(depth + 1)
-
-
 def script(body: list[Statement]) -> str:
     """The program with these statements."""
     params = ", ".join(f'{name}: T.Buffer(({SIZE},), "int32")' for name in BUFFERS)
-    lines = [line for part in body or [Statement("T.evaluate(0)")] for line in part.text()]
-    return "\n".join(["@T.prim_func", f"def control({params}):", *lines, ""])
+    return "\n".join(["@T.prim_func", f"def control({params}):", *lines(body), ""])
 
 
 @dataclasses.dataclass(frozen=True)

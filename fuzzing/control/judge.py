@@ -1,9 +1,7 @@
-"""Compare the compiled program with the interpreter, and reduce programs for which they differ."""
+"""Compare the compiled program with the interpreter."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,9 @@ import numpy as np
 import blockwright as bw
 from blockwright.build import build
 from blockwright.support import InterpretError
-from fuzzing.control.draw import BUFFERS, SIZE, Statement, script
+from fuzzing.control.draw import BUFFERS, SIZE, script
 from fuzzing.eager.outcome import Outcome, problem_of
+from fuzzing.statements import Statement
 
 Array = np.ndarray[Any, Any]
 
@@ -49,39 +48,3 @@ def judge_text(text: str, seed: int) -> Outcome:
             words = f"{name}{places.tolist()} is {b[places].tolist()}, not {a[places].tolist()}"
             return Outcome("wrong", "values", words)
     return Outcome("passed")
-
-
-def reduced(program: list[Statement], fails: Callable[[list[Statement]], bool]) -> list[Statement]:
-    """The program without statements that it does not need to fail."""
-    smaller = True
-    while smaller:
-        smaller, place = False, 0
-        while place < 2 * _count(program):
-            less = copy.deepcopy(program)
-            _remove(less, place // 2, lifts=bool(place % 2))
-            if script(less) != script(program) and fails(less):
-                program, smaller = less, True
-            else:
-                place += 1
-    return program
-
-
-def _count(body: list[Statement]) -> int:
-    return sum(1 + _count(part.body) + _count(part.otherwise) for part in body)
-
-
-def _remove(body: list[Statement], number: int, *, lifts: bool) -> int:
-    """Remove a statement by its number in program order, or put its body in its place.
-
-    Returns the number within what follows, or -1 if the statement was here.
-    """
-    for place, part in enumerate(body):
-        if number == 0:
-            body[place : place + 1] = part.body if lifts else []
-            return -1
-        number = _remove(part.body, number - 1, lifts=lifts)
-        if number >= 0:
-            number = _remove(part.otherwise, number, lifts=lifts)
-        if number < 0:
-            return -1
-    return number

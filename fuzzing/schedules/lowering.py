@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -36,7 +36,7 @@ _VECTORS = "vectorize_loops"
 """From this pass on, reductions combine lanes in halves, and unused lanes may be read."""
 
 
-class _Stage(msgspec.Struct, frozen=True, eq=False):
+class Stage(msgspec.Struct, frozen=True, eq=False):
     """A pass that changed a program.
 
     Attributes:
@@ -49,6 +49,11 @@ class _Stage(msgspec.Struct, frozen=True, eq=False):
     after: ir.PrimFunc
     exact: bool
     vectors: bool
+
+    @property
+    def program(self) -> ir.PrimFunc:
+        """The program after the pass, as the interpreter can run it."""
+        return _poisoned(self.after) if self.vectors else _in_order(self.after)
 
 
 def check_lowering(program: ir.PrimFunc, after: ir.PrimFunc, seed: int) -> str | None:
@@ -72,21 +77,54 @@ def check_lowering(program: ir.PrimFunc, after: ir.PrimFunc, seed: int) -> str |
         if error.code != "BW757":
             raise
         return error.code
-    chance = random.Random(seed)
-    target, lanes = Target(chance.choice(_TARGETS)), chance.choice(_LANES)
-    stages: list[_Stage] = []
-    refused = _lowered(func, LowerContext(target, LowerOptions(max_lanes=lanes)), stages)
+
+    def check(stage: Stage) -> None:
+        for reference in references:
+            reference.assert_met(stage.program, exact=stage.exact)
+
+    stages, refused = check_stages(func, check, seed)
     if refused is not None or not stages:
         return refused
-    if chance.random() < _EVERY or _wrong(references, stages[-1]) is not None:
+    if symbolic:
+        _check_sizes(references, stages[-1].after)
+    return None
+
+
+def check_stages(
+    func: ir.PrimFunc, check: Callable[[Stage], None], seed: int
+) -> tuple[list[Stage], str | None]:
+    """Lower a program and raise a `Finding` for the first pass whose result fails a check.
+
+    Args:
+        func: the program, without thread axes.
+        check: raises an error if the program after a pass does not mean the same.
+        seed: seed of the target, the maximum vector length, and whether all passes are checked.
+
+    Returns the passes that change the program, and the code of the error by which lowering refuses
+    it, or None.
+    """
+    chance = random.Random(seed)
+    target, lanes = Target(chance.choice(_TARGETS)), chance.choice(_LANES)
+    stages: list[Stage] = []
+    refused = _lowered(func, LowerContext(target, LowerOptions(max_lanes=lanes)), stages)
+    if refused is not None or not stages:
+        return stages, refused
+    if chance.random() < _EVERY or _error(check, stages[-1]) is not None:
         for stage in stages:
-            error = _wrong(references, stage)
+            error = _error(check, stage)
             if error is not None:
                 words = f"{error}\n--- before {stage.name} ---\n{stage.before!r}"
                 raise Finding(f"{symptom(error)} after {stage.name}", words) from error
     check_flat(stages[-1].after)
-    if symbolic:
-        _check_sizes(references, stages[-1].after)
+    return stages, None
+
+
+def _error(check: Callable[[Stage], None], stage: Stage) -> Exception | None:
+    """The error of a check of the program after a pass."""
+    try:
+        check(stage)
+    except Exception as error:  # noqa: BLE001  every failure is a finding, of any kind
+        return error
     return None
 
 
@@ -115,7 +153,7 @@ def _reference(
     return Reference(func, seed=seed, sizes=sizes, arrays=arrays, limit=_ITERATIONS)
 
 
-def _lowered(func: ir.PrimFunc, context: LowerContext, stages: list[_Stage]) -> str | None:
+def _lowered(func: ir.PrimFunc, context: LowerContext, stages: list[Stage]) -> str | None:
     """Run the passes and record those that change the program; return the code of a refusal."""
     exact, vectors = True, False
     for name, pass_ in LOWERING:
@@ -129,19 +167,8 @@ def _lowered(func: ir.PrimFunc, context: LowerContext, stages: list[_Stage]) -> 
                 return code
             raise Finding(f"{symptom(error)} in {name}", f"{error}\n{func!r}") from error
         if after.body is not func.body:
-            stages.append(_Stage(name, func, after, exact, vectors))
+            stages.append(Stage(name, func, after, exact, vectors))
         func = after
-    return None
-
-
-def _wrong(references: Sequence[Reference], stage: _Stage) -> Exception | None:
-    """The first error of the interpreter for the program after a pass."""
-    func = _poisoned(stage.after) if stage.vectors else _in_order(stage.after)
-    try:
-        for reference in references:
-            reference.assert_met(func, exact=stage.exact)
-    except Exception as error:  # noqa: BLE001  every failure is a finding, of any kind
-        return error
     return None
 
 
