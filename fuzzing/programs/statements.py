@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -328,11 +329,13 @@ class Statements(Expressions):
         )
         element, zero = f"{buffer.name}[{vi}]", self.number(buffer.dtype)
         where = f"T.where({i} {self.chance.choice(('<', '!='))} {self.chance.randrange(rows + 1)})"
-        value = self.value(inner, buffer.dtype, 1)
+        kind = self.chance.choice(("range", "range", "T.parallel"))
+        alone = kind == "range"  # concurrent updates would give results in any order
+        draw = self.value if alone else partial(self.quietly, self.value)
+        value = draw(inner, buffer.dtype, 1)
         total = self.chance.choice((f"{element} + {value}", f"T.max({element}, {value})"))
         if buffer.dtype == "float32":
             total = _CLAMPED.format(total)
-        kind = self.chance.choice(("range", "range", "T.parallel"))
         body = [
             Statement(f"{vi} = T.axis.spatial({rows}, {i})"),
             Statement(f"{vk} = T.axis.reduce({terms}, {k})"),
