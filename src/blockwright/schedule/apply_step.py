@@ -15,6 +15,7 @@ from blockwright.schedule.legality.assertions import require_kept_assertions
 from blockwright.schedule.legality.conditions import require_kept_conditions
 from blockwright.schedule.legality.cross_thread import require_still_combining
 from blockwright.schedule.legality.returns import require_kept_returns
+from blockwright.schedule.legality.sorts import keep_sorts
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.rewrite.independence import with_independent_iterators
@@ -44,7 +45,8 @@ def applied(record: Primitive, state: StepState) -> StepResult:
     if record.namespace == "unsafe":
         return step
     step = require_kept_conditions(state, require_still_combining(state, step))
-    return require_kept_assertions(state, require_kept_returns(state, step))
+    step = require_kept_assertions(state, require_kept_returns(state, step))
+    return keep_sorts(state, step)
 
 
 def _require_in_bodies(state: StepState, record: Primitive) -> None:
