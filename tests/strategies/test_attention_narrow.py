@@ -101,7 +101,7 @@ def test_a_dot_product_that_the_target_lacks_is_refused() -> None:
 def test_the_schedule_means_the_same(rows: int, keys: int, head: int, target: Target) -> None:
     """Odd heads are padded with zeros to whole groups."""
     func = attention(rows, keys, head)
-    result = apply_strategies(func, target)
+    result = apply_plan(STRATEGY, func, target, plan_of(func, target, "dot2_bf16"))
     assert "dot2_bf16_1x" in result.trace.as_python()
     assert_same_meaning(func, result.func)
 
