@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from fuzzing.campaign import SECONDS
+from fuzzing.schedules.isolate import Death, isolated
+
 
 class Statement(msgspec.Struct):
     """A line, and the statements below it; `otherwise` is the `else` of an `if`."""
@@ -54,6 +57,19 @@ def reduced(
             else:
                 place += 1
     return program
+
+
+def reduced_death(
+    program: list[Statement],
+    script: Callable[[list[Statement]], str],
+    run: Callable[[list[Statement]], object],
+) -> list[Statement]:
+    """The program without statements that it does not need to end the process that runs it."""
+
+    def dies(less: list[Statement]) -> bool:
+        return isinstance(isolated(lambda: run(less), SECONDS / 10), Death)
+
+    return reduced(program, script, dies)
 
 
 def _count(body: list[Statement]) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fuzzing.campaign import SECONDS, Campaign, SeedResult
+from fuzzing.campaign import Campaign, SeedResult
 from fuzzing.control.draw import draw, script
 from fuzzing.control.judge import judge
 from fuzzing.eager.outcome import Outcome
-from fuzzing.schedules.isolate import Death, isolated
 from fuzzing.schedules.native import load_compiler
-from fuzzing.statements import Statement, reduced
+from fuzzing.statements import Statement, reduced, reduced_death
 
 
 def play(seed: int) -> SeedResult:
@@ -25,12 +24,9 @@ def play(seed: int) -> SeedResult:
 
 def _died(seed: int, why: str) -> SeedResult:
     """The finding of a seed that ends its process, with the smallest program that does."""
-
-    def dies(program: list[Statement]) -> bool:
-        return isinstance(isolated(lambda: judge(program, seed), SECONDS / 10), Death)
-
     verdict = Outcome("internal", why, "the process died")
-    return SeedResult(seed, verdict, _as_script(reduced(draw(seed), script, dies), verdict, seed))
+    small = reduced_death(draw(seed), script, lambda program: judge(program, seed))
+    return SeedResult(seed, verdict, _as_script(small, verdict, seed))
 
 
 def _as_script(program: list[Statement], verdict: Outcome, seed: int) -> str:

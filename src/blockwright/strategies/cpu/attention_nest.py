@@ -5,7 +5,7 @@
             pack the keys
             for row tile:
                 for panel of keys:            scores of a register tile, summed over the head
-                three passes over the scores  their maximum, their exponentials and sum, the scaling
+                two passes over the scores    their maximum; their exponentials and the sum of these
                 for slice of the head:        results of a register tile, summed over the keys
         combine the partial results of the blocks
 
@@ -32,7 +32,7 @@ from blockwright.strategies.cpu.register_tiling import RegisterTile
 from blockwright.target import Target
 
 _LINE = 64  # bytes
-_EXP = 12  # instructions of an exponential and what surrounds it
+_EXP = 12  # instructions of a vector of exponentials, its scaling and its sum
 _Moves = dict[LoopNode, float]
 
 
