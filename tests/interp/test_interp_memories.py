@@ -118,3 +118,39 @@ def test_a_callee_writes_what_a_named_pointer_points_to(named: bool) -> None:
     x = np.zeros(4, np.float32)
     compiled["main"](x)
     assert x.tolist() == [7] * 4
+
+
+CAPTURES = """
+@R.function
+def main(p: R.Tensor(("n",), "float32"), c: R.Tensor((), "bool")):
+    n = T.int64()
+    @R.function
+    def first(v: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        if c:
+            s = T.int64()
+            u = R.match_cast(R.unique(v), R.Tensor((s,), "float32"))
+            def doubled(w: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+                return R.add(w, w)
+            f = (doubled, p)
+        else:
+            def summed(w: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+                return R.add(R.multiply(w, p), v)
+            f = (summed, p)
+        g = f[0]
+        y = R.invoke_closure(g, (v,), sinfo_args=R.Tensor((n,), "float32"))
+        z = R.match_cast(y, R.Tensor((n,), "float32"))
+        return z
+    return first(p)
+"""
+
+
+@pytest.mark.parametrize("choice", [False, True])
+def test_a_function_value_does_not_write_what_it_captures(choice: bool) -> None:
+    """`summed` captures `v` and `p`, which are one array."""
+    model = bw.compile(bw.from_source(CAPTURES))
+    x, c = np.arange(5, dtype=np.float32), np.array(choice)
+    want = x + x if choice else x * x + x
+    out = np.zeros_like(x)
+    interpret(model.lowered, x, c, out)
+    np.testing.assert_array_equal(out, want)
+    np.testing.assert_array_equal(model(x, c), want)

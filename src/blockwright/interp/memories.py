@@ -26,9 +26,10 @@ from blockwright.ir import (
     walk,
 )
 
-_CALLS = frozenset(
-    {"call_packed", "call_extern", "call_global", "call_object", "make_closure", "load_object"}
-)
+_CALLS = frozenset({"call_packed", "call_extern", "call_global", "load_object"})
+
+# These calls receive copies of tensors.
+_COPIES = frozenset({"call_object", "make_closure"})
 
 
 class Memories:
@@ -92,6 +93,8 @@ class Memories:
             return [(b, True) for b in called(node)]
         if node.op in _CALLS:
             return [(b, True) for b in self.passed(node)]
+        if node.op in _COPIES:
+            return [(b, False) for b in self.passed(node)]
         return []
 
     def _memories(self, found: Iterable[Buffer | Var]) -> tuple[Buffer, ...]:
