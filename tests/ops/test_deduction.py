@@ -36,7 +36,7 @@ def known() -> Analyzer:
 
 def deduce(name: str, *infos: ir.Info, **attrs: Any) -> ir.Info:
     found = OPERATORS[name]
-    return found.deduce(OpContext(name, known()), infos, {**found.attrs, **attrs})
+    return found.deduce(OpContext(name, known(), infos), infos, {**found.attrs, **attrs})
 
 
 def assert_shape(info: ir.Info, *shape: Any, dtype: str = "float32") -> None:
@@ -168,6 +168,12 @@ def test_slices_keep_symbolic_ends_that_surely_fit() -> None:
     assert_shape(deduce("slice", tensor(100), end=S), ir.minimum(S, 100))
 
 
+def test_a_tensor_has_no_negative_size() -> None:
+    """Only the operand tells that n >= m: every second element of it is half of it."""
+    assert_shape(deduce("slice", tensor((N - M) * 2), axis=0, begin=0, end=None, step=2), N - M)
+    assert_shape(deduce("slice", tensor(N - M, 4), axis=0, begin=0, end=N - M, step=1), N - M, 4)
+
+
 def test_joining_and_splitting() -> None:
     assert_shape(deduce("concat", tensor(N, 4), tensor(M, 4), tensor(3, 4)), N + M + 3, 4)
     whole = deduce("split", tensor(B, 12 * N), indices_or_sections=3, axis=1)
@@ -219,7 +225,7 @@ def test_reductions() -> None:
 def lowered(name: str, *infos: ir.TensorInfo, **attrs: Any) -> ir.PrimFunc:
     found = OPERATORS[name]
     assert found.lower is not None
-    return found.lower(OpContext(name, known()), infos, {**found.attrs, **attrs})
+    return found.lower(OpContext(name, known(), infos), infos, {**found.attrs, **attrs})
 
 
 def block_names(func: ir.PrimFunc) -> list[str]:

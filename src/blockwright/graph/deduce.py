@@ -170,7 +170,7 @@ def _operator(
             code="BW405",
             help="operators are rows of blockwright.ops.table",
         )
-    return _of_row(row, call, infos, OpContext(name, analyzer))
+    return _of_row(row, call, infos, OpContext(name, analyzer, infos))
 
 
 def size_conditions(
@@ -184,8 +184,9 @@ def size_conditions(
     row = OPERATORS.get(call.op.name) if isinstance(call.op, ir.OpRef) else None
     if row is None or not row.conditional:
         return []
-    ctx = OpContext(row.name, analyzer)
-    _of_row(row, call, _argument_infos(call.args) if infos is None else infos, ctx)
+    infos = _argument_infos(call.args) if infos is None else infos
+    ctx = OpContext(row.name, analyzer, infos)
+    _of_row(row, call, infos, ctx)
     return ctx.unproved
 
 

@@ -90,14 +90,17 @@ class OpContext:
     """Context of deduction and lowering: facts about symbolic dimensions, and error messages.
 
     Attributes:
-        analyzer: has the declared ranges of the function's symbols.
+        analyzer: has the declared ranges of the function's symbols, and knows that the sizes of the
+            operands are not negative.
         name: the operator's name, for messages.
         unproved: conditions on sizes that each call has to check.
     """
 
-    def __init__(self, name: str, analyzer: Analyzer | None = None) -> None:
+    def __init__(
+        self, name: str, analyzer: Analyzer | None = None, operands: Sequence[ir.Info] = ()
+    ) -> None:
         self.name = name
-        self.analyzer = analyzer or Analyzer()
+        self.analyzer = _with_sizes(analyzer or Analyzer(), operands)
         self.unproved: list[SizeCondition] = []
 
     def require(self, holds: ir.Expr, what: str) -> None:
@@ -127,6 +130,27 @@ class OpContext:
 
     def error(self, message: str, help: str | None = None) -> GraphError:
         return GraphError(f"{self.name}: {message}", code="BW401", help=help)
+
+
+def _with_sizes(analyzer: Analyzer, operands: Sequence[ir.Info]) -> Analyzer:
+    """The analyzer, or a copy that knows more: tensors have no negative sizes, such as `n - m`."""
+    sizes = dict.fromkeys(d for info in operands for d in _sizes(info))
+    signs = [ir.compare(ir.GE, size, ir.const(0, size.dtype)) for size in sizes]
+    unknown = [sign for sign in signs if not analyzer.prove(sign)]
+    if not unknown:
+        return analyzer
+    analyzer = analyzer.copy()
+    for sign in unknown:
+        analyzer.learn(sign)
+    return analyzer
+
+
+def _sizes(info: ir.Info) -> list[ir.Expr]:
+    """The symbolic sizes of a tensor, or of all tensors of a tuple."""
+    if isinstance(info, ir.TupleInfo):
+        return [size for field in info.fields for size in _sizes(field)]
+    shape = info.shape if isinstance(info, ir.TensorInfo) else None
+    return [size for size in shape or () if not isinstance(size, ir.IntImm)]
 
 
 class TorchCall(msgspec.Struct, frozen=True):

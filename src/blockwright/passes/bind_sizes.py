@@ -267,7 +267,7 @@ class _Binder(Emitter):
         attrs = {**row.attrs, **call.attrs}
         assert row.bounded is not None
         assert row.lower is not None
-        context = OpContext(row.name, self.deduced.analyzer)
+        context = OpContext(row.name, self.deduced.analyzer, infos)
         bounded = row.bounded(context, infos, attrs)
         program = row.lower(context, infos, attrs)
         size = ir.TensorInfo((ir.const(1, "int64"),), _INT64)

@@ -159,7 +159,7 @@ def _call(
     key = _key(row.name, infos, attrs)
     if key is not None and key in table.lowered:  # repeated layers share one program
         return call_tir(table.lowered[key], tensors, out, [])
-    func = lower_call(row, OpContext(row.name, analyzer), infos, attrs)
+    func = lower_call(row, OpContext(row.name, analyzer, infos), infos, attrs)
     marks: dict[str, Any] = {"op": row.name, **symbol_attrs(func, caller)}
     if row.name in VIEW_OPS:
         marks[IS_VIEW] = True
