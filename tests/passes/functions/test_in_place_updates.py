@@ -390,6 +390,28 @@ def test_the_caller_passes_one_array_for_two_parameters() -> None:
         assert caught.value.code == "BW706"
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_fields_of_a_tuple_parameter_are_not_updated(nested: bool) -> None:
+    pair = 'R.Tuple(R.Tensor(("n",), "float32"), R.Tensor(("n",), "float32"))'
+    parameter = f"R.Tuple({pair})" if nested else pair
+    field = "p[0][1]" if nested else "p[1]"
+    program = bw.from_source(
+        "@I.ir_module\nclass Module:\n"
+        + textwrap.indent(
+            f"{PROGRAMS}@R.function(pure=False)\ndef main(p: {parameter}):\n    n = T.int64()\n"
+            f"    z = {INCREMENT.format(field)}\n    return z, R.add(z, z)\n",
+            "    ",
+        )
+    )
+    for run in (lambda p: bw.interpret(program, p), bw.compile(program)):
+        first, second = X.copy(), X.copy()
+        results = run(((first, second),) if nested else (first, second))
+        np.testing.assert_array_equal(results[0], X + 1)
+        np.testing.assert_array_equal(results[1], (X + 1) * 2)
+        np.testing.assert_array_equal(first, X)
+        np.testing.assert_array_equal(second, X)
+
+
 ROWS = """
 @T.prim_func(private=True)
 def increment(x: T.handle):

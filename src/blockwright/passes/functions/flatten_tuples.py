@@ -22,7 +22,9 @@ After::
         return c
 
 Nested tuples become all their leaves. Results keep their structure. Function values take the
-leaves, too: their annotations and calls change in the same way.
+leaves, too: their annotations and calls change in the same way. A function that overwrites values
+in place does not overwrite the fields of a tuple that it is passed: the tuple holds views of the
+leaves, which `protect_updates` copies where needed.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from blockwright import ir
+from blockwright.graph.updates import overwritten_arguments
 from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
 
@@ -67,8 +70,14 @@ class _Flattener:
     def __init__(self) -> None:
         self.bindings: list[ir.Binding] = []
         self.changed = False
+        self._updates = False  # whether the function overwrites values in place
 
     def run(self, function: ir.GraphFunction) -> ir.GraphFunction:
+        self._updates = any(
+            overwritten_arguments(binding.value)
+            for binding in function.bindings
+            if isinstance(binding, ir.VarBinding)
+        )
         params = tuple(leaf for param in function.params for leaf in self._parameter(param))
         for binding in function.bindings:
             self._binding(binding)
@@ -87,7 +96,17 @@ class _Flattener:
         ]
         for field in fields:
             yield from self._parameter(field)
-        self.bindings.append(ir.VarBinding(param, _tuple(fields)))
+        parts = [self._view(field) if self._updates else field for field in fields]
+        self.bindings.append(ir.VarBinding(param, _tuple(parts)))
+
+    def _view(self, field: ir.GraphVar) -> ir.GraphVar:
+        """A view of a tensor; other values as they are."""
+        if not isinstance(field.info, ir.TensorInfo):
+            return field
+        var = ir.GraphVar(f"{field.name}_value", True, info=field.info)
+        call = ir.GraphCall(ir.OpRef("squeeze"), (field,), {"axis": ()}, info=field.info)
+        self.bindings.append(ir.VarBinding(var, call))
+        return var
 
     def _binding(self, binding: ir.Binding) -> None:
         if isinstance(binding, ir.VarBinding):
