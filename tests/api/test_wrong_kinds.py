@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import blockwright as bw
+from blockwright import ir
 
 PROGRAM = bw.from_source("""
 @T.prim_func
@@ -43,6 +44,36 @@ def test_what_is_no_program_is_refused(function: Any, code: str, wrong: Any) -> 
         function(wrong)
     assert caught.value.code == code
     assert type(wrong).__name__ in str(caught.value) or "file" in str(caught.value)
+
+
+class _Indices(ir.Mutator):
+    """Puts Python numbers where a load has index expressions."""
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> Any:
+        return node.replace(indices=(0,))
+
+
+class _Sizes(ir.Mutator):
+    """Puts Python numbers where a tensor has sizes."""
+
+    def rewrite_TensorInfo(self, node: ir.TensorInfo) -> Any:
+        return node.replace(shape=(8,))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_malformed_nodes_are_named(graph: bool) -> None:
+    """Passes of users, or programs that are built by hand, may make such nodes."""
+    function = bw.from_source("""
+@R.function
+def main(x: R.Tensor((8,), "float32")):
+    return R.exp(x)
+""")
+    wrong: Any = _Sizes()(function) if graph else _Indices()(PROGRAM)
+    arrays = [np.zeros(8, "float32") for _ in range(1 if graph else 2)]
+    for run in (bw.validate, lambda program: bw.interpret(program, *arrays)):
+        with pytest.raises(bw.ValidationError, match="holds a tuple of int") as caught:
+            run(wrong)
+        assert caught.value.code == "BW259"
 
 
 def test_a_schedule_takes_programs_only() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from blockwright import ir
@@ -11,7 +12,8 @@ from blockwright.graph.interpreter import interpret_graph
 from blockwright.graph.program_calls import call_problems, reachable_programs
 from blockwright.interp import Limit, Report
 from blockwright.interp import interpret as interpret_program
-from blockwright.support import InterpretError, ValidationError
+from blockwright.ir.fields import field_problems
+from blockwright.support import BlockwrightError, InterpretError, ValidationError
 
 
 def interpret(
@@ -50,46 +52,64 @@ def interpret(
     errors of tensor programs, BW768 calls nested too deeply, BW769 a value that does not have its
     annotation. Raises ValidationError: the graph function is not valid, or a tensor program
     uses what is not in scope (BW212), returns inside a concurrent loop (BW618), returns a value,
-    or calls another one with arguments that do not fit it.
+    or calls another one with arguments that do not fit it; or nodes are malformed (BW259).
     """
-    found = program.functions.get(entry) if isinstance(program, ir.IRModule) else program
-    if isinstance(program, ir.IRModule):
-        is_program = isinstance(found, ir.PrimFunc)
-        checked = reachable_programs(program, entry) if is_program else None
-        problems = call_problems(program, checked)
-        if problems:
-            raise ValidationError.collect(problems)
-        for name in checked or ():
-            if isinstance(callee := program.functions[name], ir.PrimFunc):
-                check_meaning(callee)
-    if isinstance(found, ir.PrimFunc):
-        check_meaning(found)
-    if isinstance(found, ir.GraphFunction):
-        whole = program if isinstance(program, (ir.IRModule, ir.GraphFunction)) else found
-        arguments = (*args, *_by_name(found, len(args), named))
-        return interpret_graph(
-            whole,
-            *arguments,
+    with _explained(program):
+        found = program.functions.get(entry) if isinstance(program, ir.IRModule) else program
+        if isinstance(program, ir.IRModule):
+            is_program = isinstance(found, ir.PrimFunc)
+            checked = reachable_programs(program, entry) if is_program else None
+            problems = call_problems(program, checked)
+            if problems:
+                raise ValidationError.collect(problems)
+            for name in checked or ():
+                if isinstance(callee := program.functions[name], ir.PrimFunc):
+                    check_meaning(callee)
+        if isinstance(found, ir.PrimFunc):
+            check_meaning(found)
+        if isinstance(found, ir.GraphFunction):
+            whole = program if isinstance(program, (ir.IRModule, ir.GraphFunction)) else found
+            arguments = (*args, *_by_name(found, len(args), named))
+            return interpret_graph(
+                whole,
+                *arguments,
+                entry=entry,
+                exact=exact,
+                packed=packed,
+                depth=depth,
+                limit=limit,
+            )
+        interpret_program(
+            program,  # pyright: ignore[reportArgumentType]  it reports objects of other kinds
+            *args,
             entry=entry,
-            exact=exact,
+            outputs=outputs,
+            vectorize=vectorize,
+            races=races,
+            order=order,
             packed=packed,
-            depth=depth,
+            report=report,
             limit=limit,
+            **named,
         )
-    interpret_program(
-        program,  # pyright: ignore[reportArgumentType]  it reports objects of other kinds
-        *args,
-        entry=entry,
-        outputs=outputs,
-        vectorize=vectorize,
-        races=races,
-        order=order,
-        packed=packed,
-        report=report,
-        limit=limit,
-        **named,
-    )
-    return None
+        return None
+
+
+@contextmanager
+def _explained(program: Any) -> Generator[None]:
+    """Report the malformed nodes of a program (BW259) if they have caused an internal error.
+
+    Programs are not checked before: that takes as long as running a small one.
+    """
+    try:
+        yield
+    except BlockwrightError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        wrong = field_problems(program) if isinstance(program, ir.Node) else []
+        if wrong:
+            raise ValidationError.collect(wrong) from error
+        raise
 
 
 def _by_name(function: ir.GraphFunction, given: int, named: dict[str, Any]) -> list[Any]:
