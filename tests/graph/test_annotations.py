@@ -535,6 +535,50 @@ def test_annotations_of_both_branches_count(first: str, second: str, code: str) 
     assert caught.value.code == code
 
 
+ENDED = {
+    "of a branch": """
+if c:
+    r = R.match_cast(R.unique(x), R.Tensor((m,), "float32"))
+else:
+    r = R.match_cast(R.unique(y), R.Tensor((m,), "float32"))
+""",
+    "of a local function": """
+@R.function
+def inner(v: R.Tensor(ndim=1, dtype="float32")):
+    w = R.match_cast(R.unique(v), R.Tensor((m,), "float32"))
+    return w
+r = inner(x)
+""",
+    "of a local function that states it": """
+@R.function
+def inner(v: R.Tensor(ndim=1, dtype="float32")) -> R.Tensor((m,), "float32"):
+    w = R.match_cast(R.unique(v), R.Tensor((m,), "float32"))
+    return w
+r = inner(x)
+""",
+}
+
+
+@pytest.mark.parametrize("where", ENDED)
+@pytest.mark.parametrize("binding", ["y", "R.unique(y)"])
+def test_symbols_end_with_their_branch_or_function(where: str, binding: str) -> None:
+    """A symbol that is bound again afterwards stands for another size."""
+    params = (
+        'c: R.Tensor((), "bool"), x: R.Tensor(("n",), "float32"), y: R.Tensor(("k",), "float32")'
+    )
+    text = f"m = T.int64(){ENDED[where]}s = R.match_cast({binding}, R.Tensor((m,), 'float32'))\n"
+    stated = module(f"{text}t: R.Tensor((m,), 'float32') = r\nreturn t, s", params)
+    assert refused(stated) == "BW408"
+    built = module(f"{text}return r, s", params)
+    first, second, true = np.array([2, 1, 1], "float32"), X, np.array(True)
+    for results in (
+        bw.interpret(built, true, first, second),
+        bw.compile(built)(true, first, second),
+    ):
+        np.testing.assert_array_equal(results[0], [1, 2])
+        np.testing.assert_array_equal(results[1], X)
+
+
 UNSTATED = """
 @R.function
 def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("k",), "float32")):

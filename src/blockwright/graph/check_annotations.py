@@ -24,6 +24,7 @@ from blockwright.graph.relate import (
     joined,
     narrowed,
     refined,
+    without_sizes,
 )
 from blockwright.graph.unify import SymbolBinding
 from blockwright.support import BlockwrightError, Diagnostic
@@ -75,13 +76,15 @@ class Deduced:
         for param in function.params:
             self.infos[param] = None if param.info is None else self._replaced(param.info)
             self._declare(ir.parameter_symbols(param.info))
+        known = dict(self.scope)
         result = self._sequence(function.body)
         if function.ret_info is not None:
             what = f"the result of {name or function_name(function, self.module)}"
             result = self._agreed(function.ret_info, result, what, function) or function.ret_info
+        result = without_sizes(result or ir.ObjectInfo(), self.scope.keys() - known)
         self._leave(around, denoted)
         params = tuple(self.infos[p] or ir.ObjectInfo() for p in function.params)
-        return ir.CallableInfo(params, result or ir.ObjectInfo(), function.pure)
+        return ir.CallableInfo(params, result, function.pure)
 
     def _leave(self, scope: dict[ir.Var, None], symbols: dict[ir.Var, ir.Expr]) -> None:
         """End a branch or a local function, whose symbols are not visible outside."""
@@ -109,7 +112,8 @@ class Deduced:
         elif isinstance(binding, ir.VarBinding):
             result = self._value(binding.value, binding)
             name = binding.var.name
-            self.infos[binding.var] = self._agreed(binding.var.info, result, name, binding)
+            stated = self._visible(binding.var.info, binding.value)
+            self.infos[binding.var] = self._agreed(stated, result, name, binding)
 
     def _agreed(
         self, stated: ir.Info | None, found: ir.Info | None, what: str, node: ir.Node
@@ -170,13 +174,19 @@ class Deduced:
         if isinstance(value, ir.GraphVar):
             return self.infos.get(value)
         result = self._deduced(value, where)
-        return (
-            result
-            if isinstance(value, ir.SeqExpr)
-            else self._agreed(
-                value.info, result, f"a value of {_name(where)}", value if value.span else where
-            )
-        )
+        if isinstance(value, ir.SeqExpr):
+            return result
+        stated = self._visible(value.info, value)
+        what = f"a value of {_name(where)}"
+        return self._agreed(stated, result, what, value if value.span else where)
+
+    def _visible(self, info: ir.Info | None, value: ir.GraphExpr) -> ir.Info | None:
+        """The annotation of a value; of a local function, without sizes known only inside it."""
+        if not isinstance(value, ir.GraphFunction) or not isinstance(info, ir.CallableInfo):
+            return info
+        known = {*self.scope, *(v for p in info.params or () for v in ir.collect(p, ir.Var))}
+        lost = [v for v in ir.collect(info.ret, ir.Var) if v not in known]
+        return info.replace(ret=without_sizes(info.ret, lost)) if lost else info
 
     def _deduced(self, value: ir.GraphExpr, where: ir.Node) -> ir.Info | None:
         if isinstance(value, ir.GraphCall):
@@ -266,7 +276,9 @@ class Deduced:
             inside |= self.scope
             self._leave(around, denoted)
         then, other = results
-        return None if then is None or other is None else joined(then, other, self.analyzer, inside)
+        if then is None or other is None:
+            return None
+        return without_sizes(joined(then, other, self.analyzer, inside), inside.keys() - around)
 
     def _call(self, call: ir.GraphCall, where: ir.Node) -> ir.Info | None:
         matches = [self._value(a, where) for a in call.args]

@@ -248,7 +248,7 @@ def _for_unknown_sizes(
         params.append(_without_shape(param) if loose else param)
     if not lost:
         return info
-    return info.replace(params=tuple(params), ret=_without_sizes(info.ret, lost))
+    return info.replace(params=tuple(params), ret=without_sizes(info.ret, lost))
 
 
 def _without_shape(info: ir.Info) -> ir.Info:
@@ -256,13 +256,15 @@ def _without_shape(info: ir.Info) -> ir.Info:
         return ir.TensorInfo(None, info.dtype, info.rank, info.device)
     if isinstance(info, ir.ShapeInfo):
         return ir.ShapeInfo(None, info.rank)
+    if isinstance(info, ir.CallableInfo):
+        return ir.CallableInfo(None, ir.ObjectInfo(), info.pure)
     return ir.PrimInfo(info.dtype) if isinstance(info, ir.PrimInfo) else ir.ObjectInfo()
 
 
-def _without_sizes(info: ir.Info, symbols: Collection[ir.Expr]) -> ir.Info:
-    """A result whose sizes are unknown where they depend on the symbols."""
+def without_sizes(info: ir.Info, symbols: Collection[ir.Expr]) -> ir.Info:
+    """An annotation whose sizes are unknown where they depend on the symbols."""
     if isinstance(info, ir.TupleInfo):
-        return ir.TupleInfo(tuple(_without_sizes(f, symbols) for f in info.fields))
+        return ir.TupleInfo(tuple(without_sizes(f, symbols) for f in info.fields))
     return _without_shape(info) if any(v in symbols for v in ir.collect(info, ir.Var)) else info
 
 

@@ -333,7 +333,9 @@ class Interpreter:
                 code="BW702",
                 span=expr.span,
             )
+        symbols = dict(frame.symbols.values)
         result = self.sequence(expr.then_branch if condition else expr.else_branch, frame)
+        frame.symbols.values = symbols  # those of the branch end with it
         constant = any(condition is c for c in self.constants.values())
         if isinstance(expr.condition, ir.PrimValue):
             constant = ir.const_int(expr.condition.value) is not None
