@@ -148,6 +148,59 @@ def test_symbols_of_other_types(kind: str) -> None:
         assert codes(module(body)) == ["BW250"] * 2
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint32", "uint64"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return R.full(R.shape([{size}]), R.const(1.0, 'float32'))",
+        "s = R.shape([{size}, 4])\nreturn R.reshape(R.concat((x, x, x, x)), s)",
+        "y: R.Tensor(({size},), 'float32') = x\nreturn y",
+    ],
+)
+def test_expressions_of_other_types(kind: str, body: str) -> None:
+    """A conversion to one of them and back is a size: it is reduced modulo 2**n."""
+    narrow = f"T.Cast('{kind}', n)"
+    built = module("n = T.int64()\n" + body.format(size=narrow))
+    assert codes(built) == ["BW250"] * 2
+
+
+@pytest.mark.parametrize(("kind", "size"), [("int8", 44), ("uint8", 44), ("uint32", 300)])
+def test_a_size_is_reduced_modulo_the_width_of_a_narrower_type(kind: str, size: int) -> None:
+    narrow = f"R.shape([T.Cast('int64', T.Cast('{kind}', n))])"
+    built = module(f"n = T.int64()\nreturn R.full({narrow}, R.const(1.0, 'float32'))")
+    x = np.zeros(300, "float32")
+    assert bw.interpret(built, x).shape == bw.compile(built)(x).shape == (size,)
+
+
+def test_sizes_of_int32_bind_symbols_of_int64() -> None:
+    """The limits of a symbol's range may not fit the type of its value."""
+    built = bw.from_source("""
+@I.ir_module
+class M:
+    @T.prim_func(private=True)
+    def copy(x: T.handle, y: T.handle):
+        n = T.int64()
+        X = T.match_buffer(x, (n,), "float32")
+        Y = T.match_buffer(y, (n,), "float32")
+        for i in range(n):
+            with T.block("Y"):
+                vi = T.axis.spatial(n, i)
+                Y[vi] = X[vi]
+
+    @R.function(private=True)
+    def exp(a: R.Tensor(("p",), "float32")) -> R.Tensor(("p",), "float32"):
+        return R.exp(a)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        y = R.call_tir(cls.copy, (x,), out_sinfo=R.Tensor((T.Cast("int32", n),), "float32"))
+        return cls.exp(y)
+""")
+    x = np.arange(3, dtype="float32")
+    np.testing.assert_allclose(bw.compile(built)(x), np.exp(x), rtol=1e-6)
+
+
 def test_sizes_whose_factors_are_too_large() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -20,11 +20,13 @@ def info_text(info: ir.Info | None) -> str:
 
 _MOST_BYTES = 2**63 - 1
 _MOST_DIMENSIONS = 64  # as in NumPy and PyTorch
+SIZES = (ir.dtype_of("int64"), ir.dtype_of("int32"))
+"""The types of sizes."""
 
 
 def impossible_size(info: ir.Info) -> str | None:
-    """Why no tensor can have the sizes of an annotation: a negative size, too many bytes or
-    dimensions.
+    """Why no tensor can have the sizes of an annotation: a negative size, one of another type, too
+    many bytes or dimensions.
 
     Zero sizes do not reduce the total, because strides are products of the other sizes. Symbols
     count as 1, in a product with a number as that number.
@@ -33,17 +35,27 @@ def impossible_size(info: ir.Info) -> str | None:
         return next((why for f in info.fields if (why := impossible_size(f))), None)
     if isinstance(info, (ir.TensorInfo, ir.ShapeInfo)) and info.rank > _MOST_DIMENSIONS:
         return f"a tensor has at most {_MOST_DIMENSIONS} dimensions, not {info.rank}"
+    if isinstance(info, ir.ShapeInfo):
+        return _other_type(info.values or ())
     if not isinstance(info, ir.TensorInfo) or info.shape is None:
         return None
+    if (why := _other_type(info.shape)) is not None:
+        return why
     total = 1 if info.dtype is None else info.dtype.nbytes
     for dim in info.shape:
         value = _value(dim)
-        if not dim.dtype.is_int or (value is not None and value < 0):
-            return "a size must be an integer of at least 0"
+        if value is not None and value < 0:
+            return "a size must be at least 0"
         if value is None and divides_by_zero(dim):
             return "a size divides by 0"
         total *= max(_factor(dim) if value is None else value, 1)
     return f"{total} bytes exceed the maximum size of a tensor" if total > _MOST_BYTES else None
+
+
+def _other_type(dims: tuple[ir.Expr, ...]) -> str | None:
+    """Why not all of some sizes have a type of sizes."""
+    other = next((dim.dtype for dim in dims if dim.dtype not in SIZES), None)
+    return None if other is None else f"a size is an integer, int64 or int32, not {other}"
 
 
 _EXACT: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {

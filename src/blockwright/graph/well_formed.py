@@ -14,7 +14,7 @@ from blockwright.graph.deduce import STATED
 from blockwright.graph.devices import declared_devices, device_problem
 from blockwright.graph.loads import LOADS
 from blockwright.graph.loops import LOOPS
-from blockwright.graph.relate import impossible_size, info_text
+from blockwright.graph.relate import SIZES, impossible_size, info_text
 from blockwright.graph.updates import update_problems
 from blockwright.ops.device import DESTINATION
 from blockwright.ops.row import dims_text
@@ -22,7 +22,6 @@ from blockwright.ops.table import OPERATORS
 from blockwright.support import Diagnostic, ValidationError
 from blockwright.support.stack import deep
 
-_SIZES = (ir.dtype_of("int64"), ir.dtype_of("int32"))
 _GRAPH_OPS = STATED | LOADS | LOOPS | {"shape_of"}
 
 
@@ -145,7 +144,7 @@ class _Checker:
         if kind is not None and (kind.is_handle or not kind.is_scalar):
             self.problem("BW251", f"{info_text(info)}: elements of a tensor must be numbers", node)
         for symbol in dict.fromkeys(s for dim in dims or () for s in ir.free_vars(dim)):
-            if symbol.dtype not in _SIZES:
+            if symbol.dtype not in SIZES:
                 text = f"size {symbol.name} is {symbol.dtype}: sizes are int64 or int32"
                 self.problem(
                     "BW250", f"{info_text(info)}: {text}", node, f"write {symbol.name} = T.int64()"
@@ -203,6 +202,9 @@ class _Checker:
             self.value(value.tuple_value)
         elif isinstance(value, ir.ShapeExpr):
             self.expressions(value.values, value)
+            shape = ir.ShapeInfo(value.values)
+            if (why := impossible_size(shape)) is not None:
+                self.problem("BW250", f"{info_text(shape)}: {why}", value)
         elif isinstance(value, ir.PrimValue):
             self.expressions((value.value,), value)
 

@@ -69,10 +69,11 @@ def range_checks(
 ) -> list[ir.AssertStmt]:
     """Assertions that a value is in the declared range of a symbol."""
     low, high = declared_ends(function, symbol)
+    wide = ir.cast_to(value, ir.dtype_of("int64"))  # which holds both ends
     ends = ((ir.GE, low, f"at least {low}"), (ir.LE, high, f"at most {high}"))
     return [
         _check(
-            ir.compare(relation, value, ir.const(end, value.dtype)),
+            ir.compare(relation, wide, ir.const(end, "int64")),
             f"BW708: {what} of {name}: expected {words}, got %d\n"
             "help: pass a value in the declared range",
             value,
