@@ -243,7 +243,7 @@ CODES: dict[str, str] = {
     "BW615": "Malformed argument of a builtin call.",
     "BW616": "Call to a function that neither the module nor a library it is linked with defines.",
     "BW617": "Tensor program returns a value.",
-    "BW618": "Early exit from a loop that is not serial, or return from inside one.",
+    "BW618": "Jump out of a block or a concurrent loop, or return inside a concurrent loop.",
     "BW619": "Function has fewer buffers than declared outputs.",
     "BW620": "Invalid value of the attribute tir.fp_contract.",
     "BW621": "Recursive functions.",

@@ -96,6 +96,50 @@ def test_jumps_outside_of_loops(line: str) -> None:
     assert codes(parse(line)) == {"BW618"}
 
 
+JUMP = """
+@T.prim_func
+def f(A: T.Buffer((8, 4), "int32"), B: T.Buffer((8, 4), "int32")):
+    for i in range(8):
+        with T.block("B"):
+            v = T.axis.spatial(8, i)
+            for j in T.{kind}(4{axis}):
+                if A[v, j] > 3:
+                    {jump}
+                B[v, j] = 1
+"""
+
+
+@pytest.mark.parametrize("jump", ["break", "continue"])
+@pytest.mark.parametrize("kind", ["parallel", "vectorized", "thread_binding", "serial", "unroll"])
+def test_jumps_in_concurrent_loops(kind: str, jump: str) -> None:
+    axis = ', thread="threadIdx.x"' if kind == "thread_binding" else ""
+    func = bw.from_source(JUMP.format(kind=kind, axis=axis, jump=jump))
+    assert isinstance(func, ir.PrimFunc)
+    if kind in ("serial", "unroll"):
+        bw.validate(func)
+        return
+    assert codes(func) == {"BW618"}
+    with pytest.raises(bw.BlockwrightError, match="concurrent") as caught:
+        bw.interpret(func, *(np.full((8, 4), k, np.int32) for k in (5, 0)))
+    assert caught.value.code == "BW618"
+
+
+@pytest.mark.parametrize("jump", ["break", "continue"])
+def test_jumps_out_of_blocks(jump: str) -> None:
+    """Steps that reorder or split the loops around a block would change which one it leaves."""
+    inside = JUMP.format(kind="serial", axis="", jump="pass").replace(
+        "B[v, j] = 1", f"B[v, j] = 1\n            if A[v, 0] > 3:\n                {jump}"
+    )
+    func = bw.from_source(inside)
+    assert isinstance(func, ir.PrimFunc)
+    assert codes(func) == {"BW618"}
+    for use in (bw.validate, bw.build, bw.Schedule):
+        with pytest.raises(bw.BlockwrightError, match=f"{jump} leaves block B"):
+            use(func)
+    beside = inside.replace("            if A[v, 0]", "        if A[i, 0]")
+    bw.validate(bw.from_source(beside))
+
+
 @pytest.mark.parametrize("kind", ["parallel", "vectorized", "thread_binding", "serial"])
 def test_returns_from_concurrent_loops(kind: str) -> None:
     axis = ', thread="threadIdx.x"' if kind == "thread_binding" else ""

@@ -25,6 +25,12 @@ from blockwright.analysis.canonical.pointers import address, memories, named_poi
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.sizes import divides_by_zero
 from blockwright.analysis.validate.atomics import atomic_problem
+from blockwright.analysis.validate.jumps import (
+    NO_LOOP,
+    WrongJump,
+    out_of_block,
+    out_of_concurrent,
+)
 from blockwright.analysis.validate.lane_counts import lane_problem
 from blockwright.analysis.validate.operands import (
     NO_RESULT,
@@ -134,7 +140,7 @@ class _Checker:
         self._around: list[ir.IterVar] = []  # iterators of the enclosing blocks
         self._analyzer: Analyzer | None = None
         self._types = Types()
-        self._depth = 0  # number of enclosing loops
+        self._jump: WrongJump | None = NO_LOOP  # why `break` and `continue` are wrong here
         self._concurrent: ir.Var | None = None  # the variable of an enclosing concurrent loop
         self._evaluated: ir.Expr | None = None  # of the current statement
         self._place = func.span  # of the current statement, for expressions without a span
@@ -193,14 +199,14 @@ class _Checker:
         around = self._place
         self._place = around if node.span is None else node.span
         self.operands(node)
-        repeats = isinstance(node, (ir.For, ir.While))
-        self._depth += repeats
-        outside = self._concurrent
+        jump, outside = self._jump, self._concurrent
         inside = concurrent_variable(node)
-        self._concurrent = outside if inside is None else inside
+        if inside is not None:
+            self._jump, self._concurrent = out_of_concurrent(inside), inside
+        elif isinstance(node, (ir.For, ir.While)):
+            self._jump = None
         self._stmt(node)
-        self._concurrent = outside
-        self._depth -= repeats
+        self._jump, self._concurrent = jump, outside
         self._place = around
 
     def _stmt(self, node: ir.Stmt) -> None:
@@ -282,12 +288,13 @@ class _Checker:
             self.visible.update(ir.collect(match.buffer, ir.Var))
             self.define(match.buffer)
             inside.append(match.buffer)
-        before, around = self._loops, self._around
+        before, around, jump = self._loops, self._around, self._jump
         self._loops, self._around = set(), [*around, *block.iter_vars]
+        self._jump = jump or out_of_block(block)
         if block.init is not None:
             self.stmt(block.init)
         self.stmt(block.body)
-        self._loops, self._around = before, around
+        self._loops, self._around, self._jump = before, around, jump
         self.visible.difference_update(inside)
         self.visible |= hidden
         for var in hidden:
@@ -401,8 +408,12 @@ class _Checker:
             passed = isinstance(node, ir.Call) and node.op == "tensor"
             convert = "convert with T.Cast; compare with 0 for a condition"
             self.report("BW260", wrong, node, ir.TENSOR_OF_PART if passed else convert)
-        if self._depth == 0 and isinstance(node, ir.Call) and node.op in ("break", "continue"):
-            self.report("BW618", f"{node.op} outside of a loop", node)
+        if (
+            self._jump is not None
+            and isinstance(node, ir.Call)
+            and node.op in ("break", "continue")
+        ):
+            self.report("BW618", f"{node.op} {self._jump.text}", node, self._jump.help)
         if self._concurrent is not None and isinstance(node, ir.Call) and node.op == "ret":
             self.report("BW618", returns_from(self._concurrent), node, RETURNS_HELP)
         if isinstance(node, ir.Call) and (returns_value(node) or self._is_operand_call(node)):
