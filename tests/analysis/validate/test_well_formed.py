@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.analysis import check_well_formed, find_problems
 from blockwright.script.ir import from_source
@@ -52,6 +54,10 @@ BROKEN = {
         lambda b, i, j: b.replace(
             body=b.body.replace(buffer=b.body.buffer.replace(name="C")), writes=()
         )
+    ),
+    "BW212 the domain of iterator vj depends on iterator vi": lambda: with_block(
+        lambda b, i, j: b.replace(iter_vars=(b.iter_vars[0], b.iter_vars[1].replace(
+            dom=ir.Range(ir.const(0, "int32"), b.iter_vars[0].var))))
     ),
     "BW209 has 2 dimensions, an access has 1 indices": lambda: with_block(
         lambda b, i, j: b.replace(
@@ -117,3 +123,29 @@ def main(s: T.handle, o: T.handle):
             O[vi] = S[vi] + S[T.Cast("int64", place % T.Cast("int32", m))]
 """)
     check_well_formed(func)
+
+
+TRIANGLE = """
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("row"):
+            vi = T.axis.spatial(8, i)
+            for k in range(vi + 1):
+                with T.block("B"):
+                    vk = T.axis.reduce(vi + 1, k)
+                    with T.init():
+                        B[vi] = T.float32(0)
+                    B[vi] = B[vi] + A[vi, vk]
+"""
+
+
+def test_domains_depend_on_iterators_of_blocks_around() -> None:
+    func = from_source(TRIANGLE)
+    bw.validate(func)
+    a = np.random.default_rng(1).standard_normal((8, 8)).astype("float32")
+    results = [np.zeros(8, np.float32) for _ in range(2)]
+    bw.interpret(func, a, results[0])
+    bw.build(func)["main"](a, results[1])
+    for result in results:
+        np.testing.assert_allclose(result, np.tril(a).sum(1), rtol=1e-5)

@@ -274,7 +274,8 @@ class _Checker:
         self.outside.update(dict.fromkeys(hidden, block.name))
         inside: list[ir.Node] = []
         for it in block.iter_vars:
-            self.use(it.dom)
+            self.domain(it, block)
+        for it in block.iter_vars:
             self.define(it.var)
             inside.append(it.var)
         for buffer in block.alloc_buffers:
@@ -304,6 +305,22 @@ class _Checker:
                 self.report("BW257", f"annotation of block {block.name}: {problem}", block)
         if not root and self._signatures:
             self.signature(block)
+
+    def domain(self, it: ir.IterVar, block: ir.Block) -> None:
+        """Check that a domain is the same for all values of the block's iterators."""
+        others = {other.var for other in block.iter_vars}
+        for var in ir.free_vars(it.dom):
+            if var in others:
+                self.report(
+                    "BW212",
+                    f"the domain of iterator {it.var.name} depends on iterator {var.name} "
+                    f"of the same block {block.name}",
+                    it,
+                    "declare the largest domain, of which the loops run through a part, or put "
+                    f"the loops of {it.var.name} into a nested block",
+                )
+                return
+        self.use(it.dom)
 
     def one_memory(self, node: ir.DeclBuffer) -> None:
         """Check that a declared buffer aliases a single memory, as all access analyses assume."""
