@@ -159,7 +159,8 @@ def _outer_init(
         return None
     spatial = [it for it in inner if it.iter_type is not ir.IterType.REDUCE]
     fresh = {it.var: ir.Var(it.var.name, it.var.type) for it in spatial}
-    values = {v: ir.substitute(e, fresh) for v, e in mapping.items()}
+    first = {it.var: it.dom.min for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+    values = {v: ir.substitute(e, fresh) for v, e in mapping.items()} | first
     iters = tuple(it.replace(var=fresh[it.var]) for it in spatial)
     known = analyzer.copy()
     for it in iters:
