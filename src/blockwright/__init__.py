@@ -51,7 +51,7 @@ _EXPORTS: dict[str, str] = {
     "program_pass": "blockwright.passes",
     "set_num_threads": "blockwright.runtime.threads",
     "validate": "blockwright.api.validate",
-    "verify": "blockwright.verify",
+    "verify": "blockwright.api.verify",
 }
 _MODULES = frozenset({"ir", "tir", "script", "testing"})
 

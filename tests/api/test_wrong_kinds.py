@@ -8,6 +8,7 @@ import inspect
 import os
 import pickle
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,13 @@ class _Indices(ir.Mutator):
         return node.replace(indices=(0,))
 
 
+class _Ranks(ir.Mutator):
+    """Gives loads one index too many."""
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> Any:
+        return node.replace(indices=(*node.indices, ir.const(0, "int32")))
+
+
 class _Sizes(ir.Mutator):
     """Puts Python numbers where a tensor has sizes."""
 
@@ -70,9 +78,13 @@ def main(x: R.Tensor((8,), "float32")):
 """)
     wrong: Any = _Sizes()(function) if graph else _Indices()(PROGRAM)
     arrays = [np.zeros(8, "float32") for _ in range(1 if graph else 2)]
-    for run in (bw.validate, lambda program: bw.interpret(program, *arrays)):
+    runs: list[Callable[[], Any]] = [
+        lambda: bw.validate(wrong),
+        lambda: bw.interpret(wrong, *arrays),
+    ]
+    for run in runs:
         with pytest.raises(bw.ValidationError, match="holds a tuple of int") as caught:
-            run(wrong)
+            run()
         assert caught.value.code == "BW259"
 
 
@@ -254,3 +266,11 @@ def test_code_is_loaded_where_no_file_can_be_written(monkeypatch: pytest.MonkeyP
     with pytest.raises(bw.BlockwrightError, match="No space left") as caught:
         bw.build(PROGRAM)["double"](x, y)
     assert caught.value.code == "BW805"
+
+
+def test_malformed_programs_are_not_verified() -> None:
+    wrong: Any = _Ranks()(PROGRAM)
+    for pair in ((PROGRAM, wrong), (wrong, PROGRAM)):
+        with pytest.raises(bw.ValidationError) as caught:
+            bw.verify(*pair)
+        assert caught.value.code == "BW209"
