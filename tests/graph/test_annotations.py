@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -651,3 +652,72 @@ def flat(a: R.Tensor(("r", "c"), "int8")) -> R.Tensor(("r * c",), "int8"):
         with pytest.raises(bw.ValidationError) as caught:
             bw.validate(built)
         assert caught.value.code == code
+
+
+TAKES = """
+@R.function
+def apply(
+    f: R.Callable((R.Tensor(("a",), "float32"),), R.Tensor(("{size}",), "float32")),
+    x: R.Tensor(("a",), "float32"),
+) -> R.Tensor(("{size}",), "float32"):
+    return f(x)
+"""
+
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "R.exp(v)": lambda v, x: np.exp(v),
+    "R.exp(x)": lambda v, x: np.exp(x),
+    "R.add(v, x)": lambda v, x: v + x,
+    "R.concat((v, v), axis=0)": lambda v, x: np.concatenate([v, v]),
+}
+
+
+@pytest.mark.parametrize(
+    ("size", "parameter", "body", "fits"),
+    [
+        ("a", "p", "R.exp(v)", "xy"),  # for vectors of all sizes
+        ("a + a", "p", "R.concat((v, v), axis=0)", "xy"),
+        ("a", "p", "R.concat((v, v), axis=0)", ""),
+        ("a + a", "p", "R.exp(v)", ""),
+        ("a", "n", "R.add(v, x)", "x"),  # for vectors of the size of x
+        ("a", "p", "R.exp(x)", "x"),
+    ],
+)
+def test_a_function_is_passed_where_its_sizes_fit(
+    size: str, parameter: str, body: str, fits: str
+) -> None:
+    """The symbols of its parameter are those of the other arguments."""
+    text = f"""
+@R.function
+def g(v: R.Tensor(("{parameter}",), "float32")):
+    return {body}
+return cls.apply(g, {{}})
+"""
+    params = 'x: R.Tensor(("n",), "float32"), y: R.Tensor(("k",), "float32")'
+    x, y = X[:3], X
+    for name in "xy":
+        built = module(text.format(name), params, extra=TAKES.format(size=size))
+        if name not in fits:
+            assert refused(built) == "BW402"
+            continue
+        v = x if name == "x" else y
+        wanted = FUNCTIONS[body](v, x)
+        for found in (bw.interpret(built, x, y), bw.compile(built)(x, y)):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "fits"), [("n", True), ("k", False), ("p", False)])
+def test_a_local_function_for_one_size_is_not_one_for_others(size: str, fits: bool) -> None:
+    text = f"""
+@R.function
+def g(v: R.Tensor(("n",), "float32")):
+    return R.add(v, x)
+f: R.Callable((R.Tensor(("{size}",), "float32"),), R.Tensor(("{size}",), "float32")) = g
+return f(x)
+"""
+    params = 'x: R.Tensor(("n",), "float32"), y: R.Tensor(("k",), "float32")'
+    built = module(text, params)
+    if fits:
+        np.testing.assert_array_equal(bw.compile(built)(X, X[:3]), 2 * X)
+    else:
+        assert refused(built) == "BW408"

@@ -230,7 +230,7 @@ class Deduced:
             return signature
         if signature.params is None or len(signature.params) != len(stated.params):
             return signature
-        binding = SymbolBinding(self.analyzer, value.name)
+        binding = SymbolBinding(self.analyzer, value.name, scope=self.scope.keys())
         try:
             for param, given in zip(signature.params, stated.params, strict=True):
                 binding.match(param, given)

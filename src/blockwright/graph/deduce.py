@@ -50,11 +50,12 @@ def deduce_call(
         callee: the signature of the callee, if the caller knows a more precise one.
         outer: symbols of the enclosing functions, which a local function shares with its caller.
     """
+    outer = frozenset(outer)
     if isinstance(call.op, ir.OpRef):
         device = _one_device(call, infos)
         if call.op.name == "invoke_closure":
             return _invoked(call, analyzer, infos, outer)
-        result = _operator(call, call.op.name, analyzer, module, infos)
+        result = _operator(call, call.op.name, analyzer, module, infos, outer)
         return result if call.op.name in STATED else on_device(result, device)
     if isinstance(call.op, ir.ExternFunc):
         return _stated(call)
@@ -62,7 +63,8 @@ def deduce_call(
     callee = callee or _callee(call.op, module)
     if callee is None:
         return _stated(call) if call.out_info else ir.ObjectInfo()
-    binding = SymbolBinding(analyzer, name, () if isinstance(call.op, ir.GlobalVar) else outer)
+    shared = () if isinstance(call.op, ir.GlobalVar) else outer
+    binding = SymbolBinding(analyzer, name, shared, outer)
     if callee.params is not None:
         if len(callee.params) != len(call.args):
             raise GraphError(
@@ -143,12 +145,13 @@ def _operator(
     analyzer: Analyzer,
     module: ir.IRModule | None,
     infos: Sequence[ir.Info] | None,
+    outer: frozenset[ir.Var],
 ) -> ir.Info:
     if name in _TIR_CALLS and module is not None:
         known = _argument_infos(call.args[1:]) if infos is None else infos[1:]
         return deduce_tir_call(call, (ir.ObjectInfo(), *known), module, analyzer)
     if name == "make_closure":
-        return _closure(call, analyzer, module, infos)
+        return _closure(call, analyzer, module, infos, outer)
     if name in LOOPS:
         return _loop(call, analyzer, module, infos)
     if name in _ANY_RESULT and not call.out_info:
@@ -249,6 +252,7 @@ def _closure(
     analyzer: Analyzer,
     module: ir.IRModule | None,
     infos: Sequence[ir.Info] | None,
+    outer: frozenset[ir.Var],
 ) -> ir.Info:
     """The signature of a function without its last parameters, which the captured values give."""
     callee = infos[0] if infos is not None else _callee(call.args[0], module)
@@ -262,7 +266,8 @@ def _closure(
             f"make_closure: {len(given)} values for a function of {len(callee.params)} parameters",
             code="BW403",
         )
-    binding = SymbolBinding(analyzer, getattr(call.args[0], "name", "function"))
+    name = getattr(call.args[0], "name", "function")
+    binding = SymbolBinding(analyzer, name, scope=outer)
     for param, info in zip(callee.params[count:], given, strict=True):
         binding.match(param, info)
     own = ir.CallableInfo(callee.params[:count], callee.ret, callee.pure)
@@ -273,7 +278,7 @@ def _invoked(
     call: ir.GraphCall,
     analyzer: Analyzer,
     infos: Sequence[ir.Info] | None,
-    outer: Iterable[ir.Var],
+    outer: frozenset[ir.Var],
 ) -> ir.Info:
     """The result of a function value: what its signature implies, or what the call states.
 
@@ -295,7 +300,7 @@ def _invoked(
             )
         values = [info for info in given if not isinstance(info, ir.CallableInfo)]
         scope = (*outer, *(v for info in values for v in ir.collect(info, ir.Var)))
-        binding = SymbolBinding(analyzer, "invoke_closure", scope)
+        binding = SymbolBinding(analyzer, "invoke_closure", scope, outer)
         for param, info in zip(callee.params, given, strict=True):
             binding.match(param, info)
         found = binding.result(callee.ret)

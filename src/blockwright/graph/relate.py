@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from blockwright import ir
@@ -140,8 +140,6 @@ def _prim_implied(stated: ir.PrimInfo, deduced: ir.PrimInfo, analyzer: Analyzer)
 def _callable_implied(
     stated: ir.CallableInfo, deduced: ir.CallableInfo, analyzer: Analyzer
 ) -> bool:
-    if ir.structural_equal(stated, deduced):
-        return True
     if stated.pure and not deduced.pure:
         return False
     if stated.params is not None:
@@ -232,11 +230,27 @@ def instance(info: _Info, wanted: ir.Info, scope: Collection[ir.Var]) -> _Info:
     if not isinstance(info, ir.CallableInfo) or not isinstance(wanted, ir.CallableInfo):
         return info
     for param, given in zip(info.params or (), wanted.params or (), strict=False):
-        if isinstance(param, ir.TensorInfo) and isinstance(given, ir.TensorInfo):
-            for dim, size in zip(param.shape or (), given.shape or (), strict=False):
-                if isinstance(dim, ir.Var) and dim not in scope:
-                    known.setdefault(dim, size)
+        for dim, size in _paired(param, given):
+            if isinstance(dim, ir.Var) and dim not in scope:
+                known.setdefault(dim, size)
     return ir.substitute(_for_unknown_sizes(info, wanted, scope), known)
+
+
+def _paired(a: ir.Info, b: ir.Info) -> Iterator[tuple[ir.Expr, ir.Expr]]:
+    """Pairs of the sizes in two annotations of the same kinds and ranks."""
+    if isinstance(a, ir.TensorInfo) and isinstance(b, ir.TensorInfo):
+        yield from zip(a.shape or (), b.shape or (), strict=False)
+    elif isinstance(a, ir.ShapeInfo) and isinstance(b, ir.ShapeInfo):
+        yield from zip(a.values or (), b.values or (), strict=False)
+    elif isinstance(a, ir.PrimInfo) and isinstance(b, ir.PrimInfo):
+        if a.value is not None and b.value is not None:
+            yield a.value, b.value
+    elif isinstance(a, ir.TupleInfo) and isinstance(b, ir.TupleInfo):
+        for x, y in zip(a.fields, b.fields, strict=False):
+            yield from _paired(x, y)
+    elif isinstance(a, ir.CallableInfo) and isinstance(b, ir.CallableInfo):
+        for x, y in zip((*(a.params or ()), a.ret), (*(b.params or ()), b.ret), strict=False):
+            yield from _paired(x, y)
 
 
 def _for_unknown_sizes(

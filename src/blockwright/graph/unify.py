@@ -8,27 +8,37 @@ signature, the result is known only by rank, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.graph.relate import differ, implied, info_text
+from blockwright.graph.relate import differ, implied, info_text, instance
 from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
 
 
 class SymbolBinding:
-    """The symbols bound so far, and the dimensions still to be compared.
+    """The symbols bound so far, and what is still to be compared.
 
     Args:
         outer: symbols of enclosing functions, which are not rebound.
+        scope: symbols of the caller; others in the signature of a function that it passes stand
+            for all sizes.
     """
 
-    def __init__(self, analyzer: Analyzer, where: str, outer: Iterable[ir.Var] = ()) -> None:
+    def __init__(
+        self,
+        analyzer: Analyzer,
+        where: str,
+        outer: Iterable[ir.Var] = (),
+        scope: Collection[ir.Var] = (),
+    ) -> None:
         self.symbols: dict[ir.Var, ir.Expr] = {v: v for v in outer}
         self.analyzer = analyzer
         self.where = where
+        self.scope = scope
         self._later: list[tuple[ir.Expr, ir.Expr]] = []
+        self._functions: list[tuple[ir.CallableInfo, ir.Info]] = []
 
     def match(self, param: ir.Info, arg: ir.Info | None) -> None:
         """Bind the symbols of `param` from `arg`. Raises: GraphError BW402 on a mismatch."""
@@ -42,8 +52,7 @@ class SymbolBinding:
             self._prim(param, arg)
         elif isinstance(param, ir.CallableInfo) and not _unknown(arg):
             assert arg is not None
-            if not implied(param, arg, self.analyzer):
-                raise self._error(f"expected {info_text(param)}, got {info_text(arg)}")
+            self._functions.append((param, arg))
 
     def _tensor(self, param: ir.TensorInfo, arg: ir.Info | None) -> None:
         if _unknown(arg):
@@ -100,7 +109,11 @@ class SymbolBinding:
                 self._later.append((dim, value))
 
     def check(self) -> None:
-        """Compare the remaining dimensions. Raises: GraphError BW402 if not provably equal."""
+        """Compare the remaining dimensions, and functions.
+
+        Raises: GraphError BW402 for dimensions that are not provably equal, or a function that
+            cannot be used as its parameter.
+        """
         later, self._later = self._later, []
         for dim, value in later:
             if any(v not in self.symbols for v in ir.free_vars(dim)):
@@ -113,6 +126,11 @@ class SymbolBinding:
                 f"dimension {dims_text(value)} {verb} {dims_text(expected)}",
                 None if verb == "cannot be" else "match_cast the argument to the shape it has",
             )
+        functions, self._functions = self._functions, []
+        for param, arg in functions:
+            wanted = self.renamed(param)
+            if not implied(wanted, instance(arg, wanted, self.scope), self.analyzer):
+                raise self._error(f"expected {info_text(wanted)}, got {info_text(arg)}")
 
     def result(self, info: ir.Info) -> ir.Info:
         """`info` in the caller's symbols; less precise where a symbol is unknown."""
