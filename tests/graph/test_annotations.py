@@ -580,6 +580,61 @@ def test_symbols_end_with_their_branch_or_function(where: str, binding: str) -> 
         np.testing.assert_array_equal(results[1], X)
 
 
+def test_symbols_of_one_name_in_different_branches_have_limits_of_their_own() -> None:
+    text = """
+if c:
+    m = T.int64()
+    r = R.match_cast(R.unique(x), R.Tensor((m,), "float32"))
+else:
+    m = T.int64()
+    r = R.match_cast(R.unique(y), R.Tensor((m,), "float32"))
+m = T.int64()
+s = R.match_cast(R.unique(y), R.Tensor((m,), "float32"))
+return r, s
+"""
+    params = 'c: R.Tensor((), "bool"), x: R.Tensor((2,), "float32"), y: R.Tensor(("k",), "float32")'
+    compiled, x = bw.compile(module(text, params)), X[:2]
+    for condition in (True, False):
+        first, second = compiled(np.array(condition), x, X)
+        np.testing.assert_array_equal(first, x if condition else X)
+        np.testing.assert_array_equal(second, X)
+
+
+BOUNDED = """
+R.func_attr({{"tir_var_lower_bound": {{"k": 4}}}})
+@R.function
+def one(v: R.Tensor(("k",), "float32")):
+    k = T.int64()
+    w: R.Tensor((T.max(k, 4),), "float32") = R.exp(v)
+    return R.max(w)
+@R.function
+def other(v: R.Tensor(("k",), "float32")):
+    {own}k = T.int64()
+    w: R.Tensor((T.max(k, 4),), "float32") = R.negative(v)
+    return R.max(w)
+if c:
+    f = one
+else:
+    f = other
+return f(x)
+"""
+
+
+def test_declared_bounds_hold_for_symbols_of_local_functions() -> None:
+    """Deduction uses them, so that each call checks them."""
+    params = 'c: R.Tensor((), "bool"), x: R.Tensor(("n",), "float32")'
+    built = module(BOUNDED.format(own=""), params)
+    compiled = bw.compile(built)
+    assert bw.interpret(built, np.array(False), X) == compiled(np.array(False), X) == 0
+    for condition in (True, False):
+        with pytest.raises(bw.InterpretError, match="BW708"):
+            bw.interpret(built, np.array(condition), X[:3])
+        with pytest.raises(bw.ArgumentError, match="BW708"):
+            compiled(np.array(condition), X[:3])
+    own = 'R.func_attr({"tir_var_lower_bound": {"k": 3}})\n    '
+    assert refused(module(BOUNDED.format(own=own), params)) == "BW408"
+
+
 UNSTATED = """
 @R.function
 def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("k",), "float32")):

@@ -5,6 +5,7 @@ from blockwright.graph.builder import (
     constant,
     function_analyzer,
     function_symbols,
+    inherited_bounds,
     shape_value,
     symbol_ranges,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "function_analyzer",
     "function_info",
     "function_symbols",
+    "inherited_bounds",
     "shape_value",
     "symbol_ranges",
 ]

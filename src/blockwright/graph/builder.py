@@ -9,7 +9,7 @@ func = b.finish("main", y)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -37,6 +37,15 @@ def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.V
         extent = ir.const(high - low + 1, symbol.dtype)
         ranges[symbol] = ir.Range(ir.const(low, symbol.dtype), extent)
     return ranges
+
+
+def inherited_bounds(attrs: dict[str, Any], outer: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a local function, with the bounds that functions around it declare.
+
+    It sees their symbols; a bound of its own replaces one for the same name.
+    """
+    keys = [key for key in (LOWER_BOUND, UPPER_BOUND) if outer.get(key)]
+    return {**attrs, **{key: {**outer[key], **attrs.get(key, {})} for key in keys}}
 
 
 def function_symbols(function: ir.GraphFunction) -> list[ir.Var]:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.graph.builder import symbol_ranges
+from blockwright.graph.builder import inherited_bounds, symbol_ranges
 from blockwright.graph.call_graph import function_name
 from blockwright.graph.deduce import deduce_call, function_info
 from blockwright.graph.relate import (
@@ -72,7 +72,8 @@ class Deduced:
         Args:
             name: of a local function, in messages.
         """
-        around, denoted = dict(self.scope), dict(self.symbols)
+        around, denoted, attrs = dict(self.scope), dict(self.symbols), self._attrs
+        self._attrs = inherited_bounds(function.attrs, attrs)
         for param in function.params:
             self.infos[param] = None if param.info is None else self._replaced(param.info)
             self._declare(ir.parameter_symbols(param.info))
@@ -83,6 +84,7 @@ class Deduced:
             result = self._agreed(function.ret_info, result, what, function) or function.ret_info
         result = without_sizes(result or ir.ObjectInfo(), self.scope.keys() - known)
         self._leave(around, denoted)
+        self._attrs = attrs
         params = tuple(self.infos[p] or ir.ObjectInfo() for p in function.params)
         return ir.CallableInfo(params, result, function.pure)
 

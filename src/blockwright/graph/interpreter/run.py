@@ -10,6 +10,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.graph.builder import inherited_bounds
 from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import deduce_call
 from blockwright.graph.interpreter.foreign import Foreign, called_foreign, find_foreign
@@ -316,7 +317,7 @@ class Interpreter:
 
     def _closure(self, expr: ir.GraphFunction, frame: Frame) -> Any:
         return Function(
-            expr,
+            expr.replace(attrs=inherited_bounds(expr.attrs, frame.attrs)),
             str(expr.attrs.get("global_symbol", f"a function in {frame.callee.name}")),
             frame.callee.owner,
             self.enter,

@@ -46,6 +46,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from blockwright import ir
+from blockwright.graph.builder import inherited_bounds
 from blockwright.graph.call_graph import callees, reachable, recursive_functions
 from blockwright.graph.loops import is_loop
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
@@ -105,6 +106,11 @@ class _Closure(msgspec.Struct, frozen=True, eq=False):
 
     function: ir.GraphFunction
     scope: _Scope
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes of the function, with bounds of symbols that are declared around it."""
+        return inherited_bounds(self.function.attrs, self.scope.attrs)
 
 
 class _Partial(msgspec.Struct, frozen=True, eq=False):
@@ -196,6 +202,7 @@ class _Inliner:
         self.bound: set[ir.Var] = set()  # symbols of the function that is built
         self.symbol_names: set[str] = set()
         self.kept: set[ir.Var] = set()  # symbols of its own casts, which keep their names
+        self.kept_names: set[str] = set()  # of those, as long as no symbol has it
         self.ranges: dict[str, dict[str, int]] = {}  # attribute → name of a new symbol → bound
 
     def function(self, function: ir.GraphFunction) -> ir.GraphFunction:
@@ -203,6 +210,8 @@ class _Inliner:
         self.bound.update(s for p in function.params for s in ir.parameter_symbols(p.info))
         self.kept = cast_symbols(function.body) - self.bound
         self.symbol_names = {symbol.name for symbol in (*self.bound, *self.kept)}
+        self.symbol_names.update(name for key in _BOUNDS for name in function.attrs.get(key, {}))
+        self.kept_names = {s.name for s in self.kept} - {s.name for s in self.bound}
         scope = _Scope(self)
         scope.attrs = function.attrs
         body = self._sequence(function.body, scope, function.params)
@@ -220,8 +229,8 @@ class _Inliner:
 
     def symbol(self, name: str, type: ir.DType, original: ir.Var | None = None) -> ir.Var:
         """A new symbol; its name is unique, because bounds and sizes are stated by name."""
-        if original in self.kept:
-            self.kept.discard(original)
+        if original in self.kept and name in self.kept_names:
+            self.kept_names.discard(name)  # of several such symbols, the first keeps it
         else:
             name = unique_name(name, self.symbol_names)
         fresh = ir.Var(name, type)
@@ -255,7 +264,7 @@ class _Inliner:
         """A function whose body is inlined; it captures values of this place."""
         function = closure.function
         scope = _Scope(self, closure.scope)
-        scope.attrs = function.attrs
+        scope.attrs = closure.attrs
         symbols = (s for p in function.params for s in ir.parameter_symbols(p.info))
         own = [s for s in symbols if scope.symbols.get(s, s) not in self.bound]
         outer, self.ranges = self.ranges, {}
@@ -413,7 +422,7 @@ class _Inliner:
         """Emit the body of a function for these arguments."""
         function = closure.function
         scope = _Scope(self, closure.scope)
-        scope.attrs = function.attrs
+        scope.attrs = closure.attrs
         infos = [param.info for param in function.params]
         scope.rename(
             s
@@ -431,7 +440,7 @@ class _Inliner:
         A symbol of the function is in its declared range and not negative; the caller may pass a
         computed size such as `n - 2` for it, and would deduce `max(n - 2, 0)` in its place.
         """
-        attrs = called.function.attrs
+        attrs = called.attrs
         infos = [a.info or self.infos.get(cast("Any", a)) for a in call.args]
         return any(attrs.get(key) for key in _BOUNDS) or any(map(may_be_negative, infos))
 
