@@ -189,6 +189,51 @@ _MAINS = {
         v: R.Tensor((k,), "float32") = R.add(u, u)
         return v
 """,
+    "ended": """
+    def main(
+        x: R.Tensor(("n",), "float32"), y: R.Tensor(("k",), "float32"), c: R.Tensor((), "bool"),
+    ):
+        n = T.int64()
+        k = T.int64()
+        m = T.int64()
+        @R.function
+        def local(u: R.Tensor(ndim=1, dtype="float32")) -> R.Tensor(ndim=1, dtype="float32"):
+            v = R.match_cast(R.unique(u), R.Tensor((m,), "float32"))
+            return v
+        if c:
+            a = R.match_cast(R.unique(x), R.Tensor((m,), "float32"))
+        else:
+            a = R.match_cast(R.unique(y), R.Tensor((m,), "float32"))
+        b = R.match_cast(R.unique(y), R.Tensor((m,), "float32"))
+        d: R.Tensor(ndim=1, dtype="float32") = local(x)
+        e: R.Tensor(ndim=1, dtype="float32") = a
+        f: R.Tensor((m,), "float32") = R.add(b, b)
+        return (d, e, f)
+""",
+    "passed": """
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("k",), "float32")):
+        n = T.int64()
+        k = T.int64()
+        @R.function
+        def local(u: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+            return R.add(u, x)
+        @R.function
+        def other(u: R.Tensor(("p",), "float32")) -> R.Tensor(("p",), "float32"):
+            return R.exp(u)
+        f: R.Callable((R.Tensor((n,), "float32"),), R.Tensor((n,), "float32")) = local
+        g: R.Callable((R.Tensor((k,), "float32"),), R.Tensor((k,), "float32")) = other
+        a: R.Tensor((n,), "float32") = cls.apply(f, x)
+        b: R.Tensor((k,), "float32") = cls.apply(g, y)
+        c: R.Tensor((n,), "float32") = cls.apply(other, a)
+        return (b, c)
+
+    @R.function(private=True)
+    def apply(
+        f: R.Callable((R.Tensor(("a",), "float32"),), R.Tensor(("a",), "float32")),
+        v: R.Tensor(("a",), "float32"),
+    ) -> R.Tensor(("a",), "float32"):
+        return f(v)
+""",
 }  # fmt: skip
 
 

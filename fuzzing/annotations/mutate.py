@@ -101,7 +101,17 @@ class _Mutation:
             if info.values is None or draw < 0.2:
                 return ir.ShapeInfo(None, self.chance.choice((-1, 0, 1, 2, 3)))
             return ir.ShapeInfo(self.dims(info.values))
+        if isinstance(info, ir.CallableInfo):
+            return self.callable(info)
         return info
+
+    def callable(self, info: ir.CallableInfo) -> ir.Info:
+        params = list(info.params or ())
+        if not params or self.chance.random() < 0.5:
+            return info.replace(ret=self.info(info.ret) or ir.ObjectInfo())
+        index = self.chance.randrange(len(params))
+        params[index] = self.info(params[index]) or ir.ObjectInfo()
+        return info.replace(params=tuple(params))
 
     def tensor(self, info: ir.TensorInfo) -> ir.Info:
         draw = self.chance.random()

@@ -1,7 +1,8 @@
 """Evaluate graph functions in NumPy, by their operators and tensor programs alone.
 
-Annotations of values, `out_sinfo` and results are ignored. Symbols are bound to the sizes of the
-arguments and of the values that match_cast binds.
+Annotations of values, `out_sinfo` and results have no influence on values, which are compared with
+those of variables. Symbols are bound to the sizes of the arguments and of the values that
+match_cast binds; those of a branch or a local function end with it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from blockwright import ir
-from blockwright.graph import symbol_ranges
+from blockwright.graph import inherited_bounds, symbol_ranges
 from blockwright.interp import interpret
 from blockwright.ops.table import OPERATORS
 
 
 class CastFails(Exception):
     """The shape of a match_cast or parameter does not match its annotation."""
+
+
+class NotAsAnnotated(Exception):
+    """A value does not have the annotation of its variable."""
 
 
 class Undefined(Exception):
@@ -79,6 +85,14 @@ class Shape:
         self.values: tuple[int, ...] = tuple(values)
 
 
+class Function(msgspec.Struct, frozen=True):
+    """A function as a value, with the sizes and values that were bound where it was made."""
+
+    function: ir.GraphFunction
+    sizes: Sizes
+    values: dict[ir.GraphVar, Any]
+
+
 def bind(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
     """Bind the symbols that are whole dimensions of an annotation to the sizes of a value."""
     parts = fields_of(value)
@@ -90,7 +104,7 @@ def bind(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
     if parts is not None:
         return
     wanted = dims(info)
-    if wanted is None or isinstance(value, ir.GraphFunction):
+    if wanted is None or isinstance(value, Function):
         return
     for dim, size in zip(wanted, shape_of(value), strict=False):
         if isinstance(dim, ir.Var):
@@ -106,7 +120,7 @@ def check(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
         for field, part in zip(info.fields, parts, strict=True):
             check(field, part, sizes)
         return
-    if isinstance(info, ir.ObjectInfo) or info is None or isinstance(value, ir.GraphFunction):
+    if isinstance(info, ir.ObjectInfo) or info is None or isinstance(value, Function):
         return
     if parts is not None or isinstance(info, ir.TensorInfo) != isinstance(value, np.ndarray):
         raise CastFails("wrong kind of value")
@@ -140,29 +154,53 @@ class Evaluation:
 
     def run(self, name: str, arrays: Sequence[Any]) -> Any:
         """The result for the given arguments. Raises: CastFails, Undefined."""
-        return self._function(self.module[name], arrays, {})
+        return self._function(Function(self.module[name], {}, {}), arrays)
 
-    def _function(self, function: ir.GraphFunction, arrays: Sequence[Any], outer: Sizes) -> Any:
+    def _function(self, callee: Function, arrays: Sequence[Any]) -> Any:
+        function = callee.function
         if len(arrays) != len(function.params):
             raise CastFails("wrong number of arguments")
-        self.sizes: Sizes = dict(outer)
-        values: dict[ir.GraphVar, Any] = dict(zip(function.params, arrays, strict=True))
-        for param, array in values.items():
+        self.sizes: Sizes = dict(callee.sizes)
+        given = list(zip(function.params, arrays, strict=True))
+        for param, array in given:
             bind(param.info, array, self.sizes)
-        for param, array in values.items():
+        for param, array in given:
             check(param.info, array, self.sizes)
-        _check_ranges(function, self.sizes, outer)
-        for binding in function.bindings:
+        _check_ranges(function, self.sizes, callee.sizes)
+        values = {**callee.values, **dict(given)}
+        self._owner = function
+        return self._sequence(function.body, values)
+
+    def _sequence(self, body: ir.SeqExpr, values: dict[ir.GraphVar, Any]) -> Any:
+        for binding in (b for block in body.blocks for b in block.bindings):
             if isinstance(binding, ir.MatchCast):
                 value = self._value(binding.value, values)
                 before = dict(self.sizes)
                 bind(binding.pattern, value, self.sizes)
-                _check_ranges(function, self.sizes, before)
+                _check_ranges(self._owner, self.sizes, before)
                 check(binding.pattern, value, self.sizes)
+                self._agreed(binding.var, value)
                 values[binding.var] = value
             elif isinstance(binding, ir.VarBinding):
-                values[binding.var] = self._value(binding.value, values)
-        return self._value(function.body.body, values)
+                value = values[binding.var] = self._value(binding.value, values)
+                self._agreed(binding.var, value)
+        return self._value(body.body, values)
+
+    def _agreed(self, var: ir.GraphVar, value: Any) -> None:
+        try:
+            check(var.info, value, self.sizes)
+        except CastFails as failure:
+            raise NotAsAnnotated(f"{var.name}: {failure}") from failure
+        except Undefined:  # an annotation that the evaluation does not cover
+            pass
+
+    def _branch(self, value: ir.If, values: dict[ir.GraphVar, Any]) -> Any:
+        sizes = dict(self.sizes)
+        chosen = bool(self._value(value.condition, values))
+        branch = value.then_branch if chosen else value.else_branch
+        result = self._sequence(branch, dict(values))
+        self.sizes = sizes
+        return result
 
     def _value(self, value: ir.GraphExpr, values: dict[ir.GraphVar, Any]) -> Any:
         if isinstance(value, ir.GraphVar):
@@ -180,25 +218,30 @@ class Evaluation:
         if isinstance(value, ir.GraphCall) and isinstance(value.op, ir.OpRef):
             return self._call(value, value.op.name, values)
         if isinstance(value, ir.GraphFunction):
-            return value
+            attrs = inherited_bounds(value.attrs, self._owner.attrs)
+            return Function(value.replace(attrs=attrs), dict(self.sizes), dict(values))
+        if isinstance(value, ir.GlobalVar):
+            return Function(self._named(value), {}, {})
         if isinstance(value, ir.GraphCall):
             return self._function_call(value, values)
+        if isinstance(value, ir.If):
+            return self._branch(value, values)
         raise Undefined(f"a {type(value).__name__}")
+
+    def _named(self, value: ir.GlobalVar) -> ir.GraphFunction:
+        function = self.module[value.name]
+        if not isinstance(function, ir.GraphFunction):
+            raise Undefined("a tensor program as a value")
+        return function
 
     def _function_call(self, call: ir.GraphCall, values: dict[ir.GraphVar, Any]) -> Any:
         """Call a function; check its arguments and result against its annotations."""
-        named = isinstance(call.op, ir.GlobalVar)
-        callee = (
-            self.module[call.op.name]
-            if isinstance(call.op, ir.GlobalVar)
-            else (self._value(call.op, values))
-        )
-        if not isinstance(callee, ir.GraphFunction):
+        callee = self._value(call.op, values)
+        if not isinstance(callee, Function):
             raise Undefined("a call of another value")
         inner = Evaluation(self.module)
-        args = [self._value(a, values) for a in call.args]
-        result = inner._function(callee, args, {} if named else self.sizes)
-        check(callee.ret_info, result, inner.sizes)
+        result = inner._function(callee, [self._value(a, values) for a in call.args])
+        check(callee.function.ret_info, result, inner.sizes)
         return result
 
     def _call(self, call: ir.GraphCall, name: str, values: dict[ir.GraphVar, Any]) -> Any:

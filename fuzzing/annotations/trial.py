@@ -13,6 +13,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.api.model import CompiledModel
+from blockwright.api.validate import unknown_bounds
 from blockwright.build import build
 from blockwright.build.compile_cache import CompileCache
 from blockwright.graph import check_graph, function_symbols, symbol_ranges
@@ -52,6 +53,8 @@ def judged(module: ir.IRModule, by_text: bool = False) -> tuple[MutantVerdict, i
                 problems = problems or bool(find_violations(function))
             elif isinstance(function, ir.GraphFunction):
                 check_graph(function, module)
+                if unknown_bounds(function, function.name):
+                    return MutantVerdict("refused", "BW2xx"), module
         if problems:
             return MutantVerdict("refused", "BW2xx"), module
     except BlockwrightError as error:
@@ -109,6 +112,8 @@ def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: b
         fails = str(failure)
     except oracle.Undefined:
         return "undefined"
+    except oracle.NotAsAnnotated as failure:
+        raise _Wrong(f"sizes {_named(sizes)}: an annotation is not implied: {failure}") from failure
     except BlockwrightError as error:
         return error.code  # the tensor program itself is invalid
     try:
@@ -155,9 +160,9 @@ def _plain(value: Any) -> Any:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """The arrays of a result, those of nested tuples in order; an empty tuple has none."""
+    """The arrays of a result, those of nested tuples in order; functions are left out."""
     fields = oracle.fields_of(value)
-    if fields is None:
+    if fields is None and not callable(value) and not isinstance(value, oracle.Function):
         yield np.asarray(value)
     for field in fields or ():
         yield from _leaves(field)
