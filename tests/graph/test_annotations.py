@@ -776,3 +776,34 @@ return f(x)
         np.testing.assert_array_equal(bw.compile(built)(X, X[:3]), 2 * X)
     else:
         assert refused(built) == "BW408"
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [
+        "R.Object",
+        "R.Tensor((4,))",
+        'R.Prim("int64")',
+        'R.Shape(["a"])',
+        'R.Tuple(R.Tensor((4,), "float32"))',
+        'R.Callable((R.Tensor((4,), "float32"),), R.Tensor((4,), "float32"))',
+    ],
+)
+@pytest.mark.parametrize("loop", ["scan", "while_loop"])
+def test_loops_carry_tensors_of_a_known_type(carried: str, loop: str) -> None:
+    step = """
+@R.function(private=True)
+def holds(h: {carried}, x: R.Tensor((), "float32")):
+    return R.less(x, R.const(3.0, "float32"))
+
+@R.function(private=True)
+def step(h: {carried}, x: R.Tensor((), "float32")):
+    return h, R.add(x, x)
+"""
+    call = {
+        "scan": "R.scan(cls.step, h, xs, carried=1, over=1)",
+        "while_loop": "R.while_loop(cls.holds, cls.step, h, R.max(xs), carried=2)",
+    }[loop]
+    params = f'h: {carried}, xs: R.Tensor((3,), "float32")'
+    built = module(f"r = {call}\nreturn r[1]", params, extra=step.format(carried=carried))
+    assert refused(built) == "BW401"

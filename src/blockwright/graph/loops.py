@@ -27,7 +27,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.graph.relate import implied
+from blockwright.graph.relate import implied, info_text
 from blockwright.graph.unify import SymbolBinding
 from blockwright.support import GraphError
 
@@ -140,6 +140,10 @@ def deduce_loop(
     parts = loop_parts(call)
     name = call.op.name if isinstance(call.op, ir.OpRef) else ""
     carried, over = len(parts.carried), len(parts.over)
+    for position, info in enumerate(infos[:carried]):
+        _require_carried(name, position, info)
+    for position, info in enumerate(infos[carried + over :]):
+        _require_flat(name, carried + over + position, info)
     elements: list[ir.Info] = []
     length: ir.Expr | None = None
     for info in infos[carried : carried + over]:
@@ -187,6 +191,26 @@ def deduce_loop(
     ]
     memory = memory_infos(name, infos[:carried]) if call.attrs.get("memory") else []
     return ir.TupleInfo((*infos[:carried], *stacked, *memory))
+
+
+def _require_carried(name: str, position: int, info: ir.Info) -> None:
+    """Raise unless a value can be carried, in memory of its own: GraphError BW401."""
+    if not isinstance(info, ir.TensorInfo) or info.dtype is None:
+        raise GraphError(
+            f"{name}: carries tensors of a known type; value {position} is {info_text(info)}",
+            code="BW401",
+            help="carry the fields of a tuple one by one, and numbers as tensors",
+        )
+
+
+def _require_flat(name: str, position: int, info: ir.Info) -> None:
+    """Raise for a tuple, whose fields have to be passed: GraphError BW401."""
+    if isinstance(info, ir.TupleInfo):
+        raise GraphError(
+            f"{name}: value {position} is {info_text(info)}, a tuple",
+            code="BW401",
+            help="pass its fields one by one",
+        )
 
 
 def memory_infos(name: str, carried: Sequence[ir.Info]) -> list[ir.Info]:
