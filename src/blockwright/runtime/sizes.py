@@ -46,6 +46,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min, "max": max, "truncdiv": _truncdiv, "int": int, "float": float, "sqrt": math.sqrt,
+    "abs": abs,
 }  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.passes.host.size_text import size_text
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
@@ -68,3 +70,32 @@ def test_a_symbol_is_solved_for_through_common_parts() -> None:
 def test_malformed_texts_are_refused(text: str) -> None:
     with pytest.raises(ArtefactError, match="BW804"):
         evaluate_size(text, {"n": 1})
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int32"])
+def test_conversions_to_narrow_types_are_reduced(kind: str) -> None:
+    text = size_text(ir.cast_to(ir.var("n", "int64"), ir.dtype_of(kind)))
+    for n in (0, 1, 127, 128, 255, 300, 40000, 70000):
+        assert evaluate_size(text, {"n": n}) == int(np.int64(n).astype(kind))
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [
+        ("T.abs(n - 5)", (3, 2)),
+        ("T.bitwise_not(0 - n)", (1, 6)),
+        ("T.likely(n)", (2, 7)),
+        ("T.max(n, 3) + T.min(n, 3)", (5, 10)),
+    ],
+)
+def test_sizes_that_functions_compute(size: str, wanted: tuple[int, int]) -> None:
+    built = bw.from_source(f"""
+@R.function
+def main(x: R.Tensor(("n",), "float32")):
+    n = T.int64()
+    return R.full(R.shape([{size}]), R.const(1.0, "float32"))
+""")
+    compiled = bw.compile(built)
+    for n, found in zip((2, 7), wanted, strict=True):
+        x = np.zeros(n, "float32")
+        assert compiled(x).shape == bw.interpret(built, x).shape == (found,)

@@ -105,8 +105,12 @@ class _Text:
                 return "(not {})", (a,)
             case ir.Call(op=op, args=(a, b)) if op in _INFIX_CALLS:
                 return f"({{}} {_INFIX_CALLS[op]} {{}})", (a, b)
-            case ir.Call(op="sqrt", args=(a,)):
-                return "sqrt({})", (a,)
+            case ir.Call(op="sqrt" | "abs" as op, args=(a,)):
+                return f"{op}({{}})", (a,)
+            case ir.Call(op="bitwise_not", args=(a,)):
+                return "(-1 - {})", (a,)
+            case ir.Call(op="likely", args=(a,)):
+                return "{}", (a,)
             case ir.Call(op="if_then_else", args=(condition, a, b)):
                 return "({} if {} else {})", (a, condition, b)
             case ir.Select(condition=condition, true_value=a, false_value=b):
@@ -116,7 +120,10 @@ class _Text:
 
 
 def _conversion(cast: ir.Expr, value: ir.Expr) -> str:
-    """The format of a conversion; among integers, sizes keep their values."""
-    if cast.dtype.is_float is value.dtype.is_float:
+    """The format of a conversion; sizes fit int32, and keep their values in it."""
+    kind = cast.dtype
+    if kind.is_float is not value.dtype.is_float:
+        return "float({})" if kind.is_float else "int({})"
+    if kind.is_float or kind.is_bool or kind.bits >= min(value.dtype.bits, 32):
         return "{}"
-    return "float({})" if cast.dtype.is_float else "int({})"
+    return f"(({{}} - {kind.min_value}) % {1 << kind.bits} + {kind.min_value})"
