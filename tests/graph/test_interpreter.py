@@ -270,6 +270,40 @@ def test_constants_keep_their_type_and_are_read_only() -> None:
         found[0] = 2
 
 
+NARROW = """
+@R.function
+def main(x: R.Tensor((16,), "{kind}"), y: R.Tensor((16,), "{kind}")):
+    a = R.add(x, y)
+    b = R.multiply(x, y)
+    c = R.negative(x)
+    d = R.astype(R.astype(x, dtype="int32"), dtype="{kind}")
+    return a, b, c, d, R.maximum(x, y), R.astype(x, dtype="float32")
+"""
+
+
+@pytest.mark.parametrize("kind", ["int4", "int2", "uint4", "uint2"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_integers_narrower_than_a_byte_wrap(kind: str, exact: bool) -> None:
+    """Arrays hold them in bytes, of which only the low bits count."""
+    dtype = ir.dtype_of(kind)
+    x = np.arange(-8, 8).astype(dtype.numpy())
+    y = x[::-1].copy()
+
+    def wrapped(numbers: Any) -> Any:
+        low, count = dtype.min_value, dtype.max_value - dtype.min_value + 1
+        return ((np.asarray(numbers, np.int64) - low) % count + low).astype(dtype.numpy())
+
+    p, q = (wrapped(v).astype(np.int64) for v in (x, y))
+    wanted = (
+        *(wrapped(v) for v in (p + q, p * q, -p, p, np.maximum(p, q))),
+        p.astype("float32"),
+    )
+    text = NARROW.format(kind=kind)
+    same(run(text, x, y, exact=exact), wanted)
+    for found, want in zip(bw.compile(module(text))(x, y), wanted, strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
 # ------------------------------------------------------------------------------- control, functions
 CHOICE = """
 @R.function

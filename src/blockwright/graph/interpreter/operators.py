@@ -17,7 +17,14 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.deduce import size_conditions
 from blockwright.graph.interpreter.symbols import Symbols
-from blockwright.graph.interpreter.values import Array, Mismatch, Shape, is_array, is_tuple
+from blockwright.graph.interpreter.values import (
+    Array,
+    Mismatch,
+    Shape,
+    is_array,
+    is_tuple,
+    of_type,
+)
 from blockwright.interp import interpret
 from blockwright.ops.implementation import ATTRIBUTE, lower_call
 from blockwright.ops.row import Bounded, OpContext, OpRow, OutOfRange
@@ -114,7 +121,9 @@ class _Call:
         shape = known.shape if isinstance(known, ir.TensorInfo) else None
         dims = shape or [None] * value.ndim
         sizes = tuple(self._size(n, d) for n, d in zip(value.shape, dims, strict=True))
-        info = ir.TensorInfo(sizes, ir.dtype_of(value.dtype))
+        dtype = known.dtype if isinstance(known, ir.TensorInfo) else None
+        same = dtype is not None and dtype.numpy() == value.dtype  # int4 is kept as int8
+        info = ir.TensorInfo(sizes, dtype if same else ir.dtype_of(value.dtype))
         self.arrays.append(value)
         self.tensors.append(info)
         return info
@@ -239,4 +248,5 @@ def operator_result(
     if wrong is not None:
         text = f"{name}: the result: {call.with_numbers(wrong.message)}"
         raise InterpretError(text, code="BW769", span=span)
+    results = tuple(of_type(r, i.dtype) for r, i in zip(results, infos, strict=True))
     return results if call.is_tuple else results[0]

@@ -139,7 +139,18 @@ def admitted(info: ir.Info | None, value: Any) -> Any:
         items = cast("Sequence[Any]", value)
         listed = anything and not isinstance(value, Shape)
         return tuple(admitted(None, v) for v in items) if listed else items
-    return value if is_array(value) else as_numpy(value)
+    array = value if is_array(value) else as_numpy(value)
+    if isinstance(info, ir.TensorInfo) and is_array(array):
+        return of_type(array, info.dtype)
+    return array
+
+
+def of_type(array: Array, dtype: ir.DType | None) -> Array:
+    """An array as one of a type: of integers narrower than a byte, only the low bits count."""
+    if dtype is None or not dtype.is_int or dtype.bits >= 8 or array.dtype != dtype.numpy():
+        return array
+    numbers = numeric.wrap_narrow(array, dtype)
+    return array if np.array_equal(numbers, array) else numbers
 
 
 def _sequence(value: Any) -> Sequence[Any] | None:
