@@ -15,6 +15,7 @@ from blockwright.script.ir import from_source
 from blockwright.support import InterpretError
 from blockwright.testing import assert_same_meaning, difference, make_arrays, random_program
 from blockwright.testing.arrays import copied
+from blockwright.testing.check import Reference
 from blockwright.testing.generators.forms import with_short_indices
 
 
@@ -232,3 +233,21 @@ def test_difference_of_arrays() -> None:
     assert difference(x, near, 4) is not None
     assert "first at [0]" in str(difference(np.array([1]), np.array([2]), 100))
     assert difference(x, np.array([1, 0, np.inf, 100], np.float32), 1e9) is not None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bool", "int32"])
+def test_programs_with_scalar_parameters_are_compared(dtype: str) -> None:
+    def scaled(factor: str) -> ir.PrimFunc:
+        func = from_source(f"""
+@T.prim_func
+def scaled(A: T.Buffer((8,), "float32"), s: T.{dtype}, B: T.Buffer((8,), "float32")):
+    for i in range(8):
+        B[i] = A[i] * {factor}
+""")
+        assert isinstance(func, ir.PrimFunc)
+        return func
+
+    reference = Reference(scaled('T.Cast("float32", s)'), seed=3)
+    reference.assert_met(scaled('(T.Cast("float32", s) + T.float32(0))'))
+    with pytest.raises(AssertionError, match="B differs"):
+        reference.assert_met(scaled("T.float32(0.125)"))

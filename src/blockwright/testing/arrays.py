@@ -36,6 +36,12 @@ def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
     }
 
 
+def random_scalar(param: ir.Var, seed: int) -> float | bool:
+    """A value for a scalar parameter that is not an integer: of order one if it is a float."""
+    chance = random.Random(f"{seed} {param.name}")
+    return chance.random() < 0.5 if param.dtype.is_bool else chance.gauss()
+
+
 def small_sizes(func: ir.PrimFunc, seed: int) -> list[dict[str, int]]:
     """Sizes that make tiles empty or partial: the minimum of each, and 0 to 2 more."""
     usual = random_sizes(func, seed)

@@ -18,7 +18,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.interp import Limit, interpret
 from blockwright.interp.sizes import evaluate
-from blockwright.testing.arrays import copied, make_arrays, random_sizes
+from blockwright.testing.arrays import copied, make_arrays, random_scalar, random_sizes
 
 Array = np.ndarray[Any, Any]
 Programs = ir.PrimFunc | ir.IRModule
@@ -70,7 +70,10 @@ class Reference:
         self.seed, self.entry = seed, entry
         self.sizes = random_sizes(self.func, seed) if sizes is None else dict(sizes)
         self.given = make_arrays(self.func, seed, self.sizes) if arrays is None else list(arrays)
-        self.scalars = {p.name: self.sizes[p.name] for p in _scalars(self.func)}
+        self.scalars: dict[str, float] = {
+            p.name: self.sizes[p.name] if p.name in self.sizes else random_scalar(p, seed)
+            for p in _scalars(self.func)
+        }
         self.expected = _run(program, self.given, self.scalars, entry, None, limit)
 
     def assert_met(self, after: Programs, *, exact: bool = False) -> None:
@@ -153,8 +156,8 @@ def _scalars(func: ir.PrimFunc) -> list[ir.Var]:
 
 
 def _renamed(
-    func: ir.PrimFunc, original: ir.PrimFunc, scalars: Mapping[str, int]
-) -> dict[str, int]:
+    func: ir.PrimFunc, original: ir.PrimFunc, scalars: Mapping[str, float]
+) -> dict[str, float]:
     """Rename scalars to the parameter names of `func`, by position."""
     pairs = zip(_scalars(func), _scalars(original), strict=True)
     return {mine.name: scalars[theirs.name] for mine, theirs in pairs}
@@ -163,7 +166,7 @@ def _renamed(
 def _run(
     program: Programs,
     arrays: Sequence[Array],
-    scalars: Mapping[str, int],
+    scalars: Mapping[str, float],
     entry: str,
     order: str | None,
     limit: int | None = None,
