@@ -149,7 +149,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         result = with_signature(result, state.signature_facts(block))
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(kept), result)
         for above in reversed(loops):
-            nest = ir.For(renamed[above.loop_var], above.min, above.extent, ir.ForKind.SERIAL, nest)
+            low, extent = (ir.substitute(e, renamed) for e in (above.min, above.extent))
+            nest = ir.For(renamed[above.loop_var], low, extent, ir.ForKind.SERIAL, nest)
         return nest, result
 
 
