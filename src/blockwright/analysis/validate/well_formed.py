@@ -309,7 +309,7 @@ class _Checker:
     def domain(self, it: ir.IterVar, block: ir.Block) -> None:
         """Check that a domain is the same for all values of the block's iterators."""
         others = {other.var for other in block.iter_vars}
-        for var in ir.free_vars(it.dom):
+        for var in ir.collect(it.dom, ir.Var):
             if var in others:
                 self.report(
                     "BW212",
