@@ -303,3 +303,57 @@ def main(a: T.handle, c: T.handle):
         bw.interpret(func, a, want)
         bw.interpret(sch.func, a, got)
         assert got == want
+
+
+SUM_AND_COPY = """
+@T.prim_func
+def main(a: T.handle, B: T.Buffer((1,), "float32"), C: T.Buffer((), "float32")):
+    T.func_attr({"tir_var_upper_bound": {"n": 2}, "tir_var_lower_bound": {"n": 0}})
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    for k in range(LENGTH):
+        with T.block("C"):
+            vk = T.axis.reduce(LENGTH, k)
+            with T.init():
+                C[()] = T.float32(0)
+            C[()] = C[()] + A[vk]
+    for i in range(1):
+        with T.block("B"):
+            vi = T.axis.spatial(1, i)
+            B[vi] = T.float32(1)
+"""
+
+
+def _fuse_both(sch: Schedule) -> None:
+    sch.horizontal_fuse(*sch.get_loops("C"), *sch.get_loops("B"))
+
+
+MAY_BE_EMPTY: dict[str, Callable[[Schedule], object]] = {
+    "one iteration": lambda s: s.split(s.get_loops("C")[0], [1, 1]),
+    "one iteration, no loop": lambda s: s.split(
+        s.get_loops("C")[0], [1, 1], preserve_unit_iters=False
+    ),
+    "more iterations": lambda s: s.split(s.get_loops("C")[0], [2, 1]),
+    "as many iterations": lambda s: s.split(s.get_loops("C")[0], [None, 1]),
+    "one loop": _fuse_both,
+}
+
+
+@pytest.mark.parametrize("length", ["0", "n // 2", "n"])
+@pytest.mark.parametrize("name", MAY_BE_EMPTY)
+def test_a_sum_that_may_be_empty_keeps_its_initial_value(name: str, length: str) -> None:
+    """One iteration does not drive the sum: its condition would guard the initial value."""
+    func = from_source(SUM_AND_COPY.replace("LENGTH", length))
+    assert isinstance(func, PrimFunc)
+    sch = Schedule(func, verify="full")
+    refused = None
+    try:
+        MAY_BE_EMPTY[name](sch)
+    except ScheduleError as error:
+        refused = error.code
+    assert refused in (None, "BW318" if length == "n" else "BW365")
+    assert refused is None or "one" in name
+    for n in (0, 1, 2):
+        a, b, c = np.ones(n, "float32"), np.zeros(1, "float32"), np.full((), 7, "float32")
+        bw.interpret(sch.func, a, b, c)
+        assert (b[0], c) == (1, {"0": 0, "n // 2": n // 2, "n": n}[length])

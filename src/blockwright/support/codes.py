@@ -163,7 +163,7 @@ CODES: dict[str, str] = {
     "BW362": "Block contains inner blocks that own the accesses.",
     "BW363": "Guarded read that may be invalid without its guard.",
     "BW364": "Step would mix spatial and reduction iterators.",
-    "BW365": "Reduction is not complete inside the new block.",
+    "BW365": "Reduction is not complete in the new block, or its initial value is lost.",
     "BW366": "Declared access ranges differ from the accesses of the block.",
     "BW367": "Step would move a statement out of the scope of a name it uses.",
     "BW368": "Buffer to be replaced aliases another buffer.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NoReturn
 
 from blockwright import ir
@@ -258,9 +258,37 @@ def require_initial_values(state: StepState, loop: ir.For, fixed: Sequence[ir.Fo
                 name = driving[0].loop_var.name
                 state.fail(
                     f"loop {name} drives the reduction of block {block.name} and may not "
-                    "run; inside the new block its initial value would be lost",
+                    "run; its initial value would be lost then",
                     code="BW365",
                     guilty=[realize, driving[0]],
                     help=f"decompose_reduction block {block.name} first, or declare that the "
                     f"extent of {name} is positive",
                 )
+
+
+def require_empty_sums(
+    state: StepState, loop: ir.For, after: ir.Stmt, running: Collection[ir.Var]
+) -> None:
+    """Require that blocks still store their initial values where the loop does not run.
+
+    The initial value does not depend on the conditions on loops that drive the reduction. It would
+    depend on them if these loops no longer drive it, as a loop of one iteration whose variable is
+    replaced by 0, or if the conditions are those of an `if`.
+
+    Args:
+        after: the new body of the loop.
+        running: the loops that replace it, which may run where it does not.
+    """
+    several = len(ir.collect(after, ir.IfThenElse)) > len(ir.collect(loop.body, ir.IfThenElse))
+    pairs = zip(
+        ir.collect(loop.body, ir.BlockRealize), ir.collect(after, ir.BlockRealize), strict=True
+    )
+    for old, new in pairs:
+        values = zip(old.block.iter_vars, old.iter_values, new.iter_values, strict=True)
+        if old.block.init is not None and any(
+            it.iter_type is ir.IterType.REDUCE
+            and ir.uses_var(value, loop.loop_var)
+            and (several or not ir.uses_var(moved, running))
+            for it, value, moved in values
+        ):
+            require_initial_values(state, loop, [loop])

@@ -16,6 +16,7 @@ from blockwright.schedule.legality.checks import (
     require_whole,
 )
 from blockwright.schedule.legality.guards import guarded, require_lasting
+from blockwright.schedule.legality.reduction import require_empty_sums
 from blockwright.schedule.rewrite.loops import moved, resized, times_run
 
 
@@ -34,7 +35,9 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
       serial, parallel, or bound to the same blockIdx axis (BW312);
     - all statements in and between the loops are in blocks (BW313);
     - no block in one loop accesses what a block in another loop, or between them, writes (BW372);
-      their bounds do not read what one of them writes (BW350).
+      their bounds do not read what one of them writes (BW350);
+    - a loop that drives a reduction and may have no iteration needs no `if`, and the fused loop may
+      have more than one iteration: otherwise the initial value would be lost (BW365).
 
     Bounds and predicates that divide or load are guarded by an `if`.
 
@@ -116,6 +119,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
                 part = guarded(part, ir.LT(fused, ends[k + 1]), analyzer)
             if k:
                 part = guarded(part, ir.GE(fused, ends[k]), analyzer)
+            require_empty_sums(state, loop, part, {fused})
             parts.append(part)
         edit = Edit(state)
         edit.replace(loops[0], new.replace(body=ir.seq(parts)))

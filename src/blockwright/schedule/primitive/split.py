@@ -16,6 +16,7 @@ from blockwright.schedule.engine.record import Factor, Primitive, Returns
 from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_plain_loop
 from blockwright.schedule.legality.guards import guarded, require_lasting
+from blockwright.schedule.legality.reduction import require_empty_sums
 from blockwright.schedule.rewrite.loops import loop_names, simplified_bindings
 
 
@@ -39,7 +40,9 @@ class Split(Primitive, frozen=True, eq=False):
     - symbolic factors are size symbols of the program, provably positive by their declared range
       (`tir_var_lower_bound`); an assertion at the head of the program declares that a factor
       divides an extent, for example `assert n % t == 0, "t divides n"`;
-    - if no factor is None, the product covers the extent.
+    - if no factor is None, the product covers the extent; if the loop drives a reduction and may
+      have no iteration, the initial value must still be stored then, so a new loop of more than one
+      iteration drives it, and no `if` is needed (BW365).
 
     Before::
 
@@ -134,6 +137,8 @@ class Split(Primitive, frozen=True, eq=False):
             inside = ir.LT(*ir.match_types(value, loop.extent))
             body = guarded(body, inside, analyzer, set(fresh.values()) if runs else None)
         body = simplified_bindings(body, set(fresh.values()), analyzer)
+        if not (exact or runs or self._open()):
+            require_empty_sums(state, loop, body, set(fresh.values()))
         nest = wrap_loops(body, [(var, extents[k]) for k, var in fresh.items()])
         edit.replace(loop, nest)
         return edit.finish(*fresh.values())
