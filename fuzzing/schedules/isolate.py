@@ -85,6 +85,8 @@ def _start(item: Any, work: Callable[[Any], Any], seconds: float) -> _Running:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
         sender.send(work(item))
         status = 0
+    except BrokenPipeError:
+        pass  # the parent has ended and waits for no result
     except BaseException:  # noqa: BLE001  reported; no code of the parent may run here
         traceback.print_exc()
         sys.stderr.flush()
