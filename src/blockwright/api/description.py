@@ -21,9 +21,11 @@ from blockwright.passes.host.signature import HostResults
 from blockwright.passes.host.size_text import size_text
 from blockwright.passes.library.library_programs import SHARED_LIBRARIES
 from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, TargetCode
+from blockwright.support.stack import deep
 from blockwright.target import target_of
 
 
+@deep
 def describe(
     imported: ir.IRModule, lowered: ir.IRModule, compiled: ir.IRModule, context: PassContext
 ) -> Metadata:
