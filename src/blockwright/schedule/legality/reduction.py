@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NoReturn
 
 from blockwright import ir
@@ -267,7 +267,7 @@ def require_initial_values(state: StepState, loop: ir.For, fixed: Sequence[ir.Fo
 
 
 def require_empty_sums(
-    state: StepState, loop: ir.For, after: ir.Stmt, running: Collection[ir.Var]
+    state: StepState, loop: ir.For, after: ir.Stmt, running: Set[ir.Var]
 ) -> None:
     """Require that blocks still store their initial values where the loop does not run.
 
