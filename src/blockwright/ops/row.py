@@ -133,15 +133,15 @@ class OpContext:
 
 
 def _with_sizes(analyzer: Analyzer, operands: Sequence[ir.Info]) -> Analyzer:
-    """The analyzer, or a copy that knows more: tensors have no negative sizes, such as `n - m`."""
+    """The analyzer, or a copy that also knows that the sizes of the operands are at least 0."""
     sizes = dict.fromkeys(d for info in operands for d in _sizes(info))
-    signs = [ir.compare(ir.GE, size, ir.const(0, size.dtype)) for size in sizes]
-    unknown = [sign for sign in signs if not analyzer.prove(sign)]
+    conditions = [ir.compare(ir.GE, size, ir.const(0, size.dtype)) for size in sizes]
+    unknown = [condition for condition in conditions if not analyzer.prove(condition)]
     if not unknown:
         return analyzer
     analyzer = analyzer.copy()
-    for sign in unknown:
-        analyzer.learn(sign)
+    for condition in unknown:
+        analyzer.learn(condition)
     return analyzer
 
 

@@ -46,22 +46,10 @@ def require_solvers() -> None:
 
 
 def verify(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
-    """Check that `after` computes what `before` computes.
+    """Compare two programs as `blockwright.api.verify` documents; they must be well formed.
 
-    Values are equal up to the freedom that docs/semantics.md allows: reductions may be regrouped.
-    A proof holds for all inputs and for all sizes of at least 1 within the declared bounds.
-
-    Args:
-        before: a tensor program.
-        after: a tensor program with the same parameters.
-
-    Returns:
-        A verdict: "proved"; "refuted", with a counterexample that was run; or "unknown", with what
-        could not be decided. The verdict is the same on every run and machine.
-
-    Raises:
-        OptionError: BW926 if the solvers are not installed; BW902 if an argument is not a tensor
-            program.
+    Raises: OptionError BW926 if the solvers are not installed; BW902 if an argument is not a tensor
+        program.
     """
     for program in (before, after):
         if not isinstance(program, ir.PrimFunc):  # pyright: ignore[reportUnnecessaryIsInstance]

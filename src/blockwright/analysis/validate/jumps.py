@@ -1,7 +1,7 @@
-"""Where `break` and `continue` may stand: in a serial loop, with no block in between.
+"""Rules for `break` and `continue`: they leave a serial loop that is in the same block.
 
-A block that leaves a loop around it would decide whether instances of others run, and its signature
-does not say so.
+A block that leaves an enclosing loop would decide whether other block instances run, which its
+signature does not express.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NO_LOOP = WrongJump("outside of a loop")
 
 
 def out_of_concurrent(var: ir.Var) -> WrongJump:
-    """Jumps in a loop whose other iterations may have run, or not."""
+    """A jump out of a loop whose iterations run in any order."""
     text = f"in loop {var.name}, whose iterations are concurrent"
     return WrongJump(text, "make the loop serial, or guard the statements with `if`")
 
 
 def out_of_block(block: ir.Block) -> WrongJump:
-    """Jumps out of a block, which would decide whether instances of others run."""
-    help = "move the jump beside the block, or guard the statements of the block with `if`"
+    """A jump out of a block."""
+    help = "move the jump out of the block, or guard the statements of the block with `if`"
     return WrongJump(f"leaves block {block.name}", help)

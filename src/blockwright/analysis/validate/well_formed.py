@@ -316,8 +316,8 @@ class _Checker:
                     f"the domain of iterator {it.var.name} depends on iterator {var.name} "
                     f"of the same block {block.name}",
                     it,
-                    "declare the largest domain, of which the loops run through a part, or put "
-                    f"the loops of {it.var.name} into a nested block",
+                    "declare the largest extent and let the loops cover part of it, or move the "
+                    f"loops of {it.var.name} into a nested block",
                 )
                 return
         self.use(it.dom)

@@ -269,17 +269,20 @@ def require_initial_values(state: StepState, loop: ir.For, fixed: Sequence[ir.Fo
 def require_empty_sums(
     state: StepState, loop: ir.For, after: ir.Stmt, running: Set[ir.Var]
 ) -> None:
-    """Require that blocks still store their initial values where the loop does not run.
+    """Require that a reduction over an empty loop still stores its initial value after the step.
 
-    The initial value does not depend on the conditions on loops that drive the reduction. It would
-    depend on them if these loops no longer drive it, as a loop of one iteration whose variable is
-    replaced by 0, or if the conditions are those of an `if`.
+    Predicates on reduction loops do not guard the initial value. They guard it once no new loop
+    drives the reduction, because the variable of a loop of one iteration was simplified to 0; so
+    does an `if` around the block.
 
     Args:
-        after: the new body of the loop.
-        running: the loops that replace it, which may run where it does not.
+        loop: the loop that the step replaces.
+        after: the new body.
+        running: variables of the new loops, which may run although `loop` is empty.
+
+    Raises: ScheduleError BW365.
     """
-    several = len(ir.collect(after, ir.IfThenElse)) > len(ir.collect(loop.body, ir.IfThenElse))
+    guarded = len(ir.collect(after, ir.IfThenElse)) > len(ir.collect(loop.body, ir.IfThenElse))
     pairs = zip(
         ir.collect(loop.body, ir.BlockRealize), ir.collect(after, ir.BlockRealize), strict=True
     )
@@ -288,7 +291,7 @@ def require_empty_sums(
         if old.block.init is not None and any(
             it.iter_type is ir.IterType.REDUCE
             and ir.uses_var(value, loop.loop_var)
-            and (several or not ir.uses_var(moved, running))
+            and (guarded or not ir.uses_var(moved, running))
             for it, value, moved in values
         ):
             require_initial_values(state, loop, [loop])

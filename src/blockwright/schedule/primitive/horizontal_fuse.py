@@ -36,8 +36,9 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
     - all statements in and between the loops are in blocks (BW313);
     - no block in one loop accesses what a block in another loop, or between them, writes (BW372);
       their bounds do not read what one of them writes (BW350);
-    - a loop that drives a reduction and may have no iteration needs no `if`, and the fused loop may
-      have more than one iteration: otherwise the initial value would be lost (BW365).
+    - if one of the loops is a reduction loop that may be empty, the fused loop may have more than
+      one iteration and the blocks of that loop need no `if`; otherwise an empty reduction would
+      lose its initial value (BW365).
 
     Bounds and predicates that divide or load are guarded by an `if`.
 

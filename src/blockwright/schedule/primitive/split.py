@@ -40,9 +40,10 @@ class Split(Primitive, frozen=True, eq=False):
     - symbolic factors are size symbols of the program, provably positive by their declared range
       (`tir_var_lower_bound`); an assertion at the head of the program declares that a factor
       divides an extent, for example `assert n % t == 0, "t divides n"`;
-    - if no factor is None, the product covers the extent; if the loop drives a reduction and may
-      have no iteration, the initial value must still be stored then, so a new loop of more than one
-      iteration drives it, and no `if` is needed (BW365).
+    - if no factor is None, the product covers the extent;
+    - if no factor is None and the loop is a reduction loop that may be empty, a new loop has more
+      than one iteration and the blocks need no `if`; otherwise an empty reduction would lose its
+      initial value (BW365).
 
     Before::
 
